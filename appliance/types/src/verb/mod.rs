@@ -1,0 +1,1 @@
+//! Control verbs: one request and one response each (filled in below).

@@ -1,0 +1,2 @@
+//! (see README.md)
+fn main() {}
