@@ -86,7 +86,10 @@ impl TreePath {
     /// From raw bytes that start with `/`, as a client names a path. One trailing `/` is forgiven.
     pub fn from_absolute(bytes: &[u8]) -> Result<Self, PathError> {
         let rest = bytes.strip_prefix(b"/").ok_or(PathError::NotAbsolute)?;
-        Self::from_relative(rest.strip_suffix(b"/").unwrap_or(rest))
+        match rest.strip_suffix(b"/") {
+            Some(b"") => Err(PathError::Empty),
+            trimmed => Self::from_relative(trimmed.unwrap_or(rest)),
+        }
     }
 
     /// From the text form of [`Display`](fmt::Display): absolute, `%XX` for bytes.
