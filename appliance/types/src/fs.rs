@@ -87,6 +87,46 @@ impl From<&Attr> for Before {
     }
 }
 
+/// A file or directory before and after an operation on it (RFC 1813 §2.6, `wcc_data`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wcc {
+    /// Before.
+    pub before: Before,
+    /// After.
+    pub after: Attr,
+}
+
+/// A node that was made, and what that did to its directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Made {
+    /// The new node.
+    pub node: Node,
+    /// Its directory.
+    pub dir: Wcc,
+}
+
+/// Bytes that were written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// How many.
+    pub count: u32,
+    /// The stability that was really reached.
+    pub stability: Stability,
+    /// The file.
+    pub file: Wcc,
+}
+
+/// Bytes that were read into the caller's buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadOut {
+    /// How many.
+    pub count: u32,
+    /// They reach the end of the file.
+    pub eof: bool,
+    /// The file after the read.
+    pub attr: Attr,
+}
+
 /// How to set a time stamp (RFC 1813 §2.5, `time_how`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SetTime {

@@ -11,6 +11,7 @@
 //!
 //! Not here: deciding ([`nas-trust-core`]), storing ([`nas-store`]), wire formats (the gateways).
 
+pub mod failpoint;
 pub mod fs;
 pub mod id;
 pub mod lease;

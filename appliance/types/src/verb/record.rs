@@ -1,0 +1,113 @@
+//! Verbs of the flight recorder (SPEC REC).
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{LeaseId, RunId};
+use crate::object::Oid;
+use crate::path::TreePath;
+use crate::time::Timestamp;
+
+/// Records, newest first unless `after` is given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordList {
+    /// Only this run.
+    #[serde(default)]
+    pub run: Option<RunId>,
+    /// Only this kind.
+    #[serde(default)]
+    pub kind: Option<String>,
+    /// Where to go on, from an earlier answer.
+    #[serde(default)]
+    pub cursor: Option<String>,
+    /// At most this many (1 to 1000, 200 by default).
+    #[serde(default)]
+    pub limit: Option<u32>,
+}
+
+/// Records.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Records {
+    /// The records.
+    pub records: Vec<RecordInfo>,
+    /// Present when more follow.
+    pub cursor: Option<String>,
+}
+
+/// One record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordInfo {
+    /// Its number, from 1 without a gap.
+    pub seq: u64,
+    /// When.
+    pub time: Timestamp,
+    /// What, e.g. `merge.intent`.
+    pub kind: String,
+    /// Run.
+    pub run: Option<RunId>,
+    /// Who.
+    pub principal: Option<String>,
+    /// For whom.
+    pub on_behalf_of: Option<String>,
+    /// Lease.
+    pub lease: Option<LeaseId>,
+    /// Purpose as stated.
+    pub purpose: Option<String>,
+    /// Path it is about.
+    pub path: Option<TreePath>,
+    /// Commit it is about.
+    pub commit: Option<Oid>,
+    /// Digest of the read manifest.
+    pub read_manifest: Option<String>,
+    /// `allow`, `gate` or `deny`.
+    pub effect: Option<String>,
+    /// Rule that decided.
+    pub rule: Option<String>,
+    /// Facts beside these.
+    #[serde(default)]
+    pub detail: serde_json::Value,
+    /// The intent this is the outcome of.
+    pub intent: Option<u64>,
+    /// Hash of this record, hexadecimal; it covers the one before.
+    pub hash: String,
+}
+
+/// Asks for the head of the ledger.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordHead {}
+
+/// Count and hash of the newest record: keep it outside the box, and a cut tail is found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// Number of records.
+    pub seq: u64,
+    /// Hash of the newest, hexadecimal.
+    pub hash: String,
+}
+
+/// Recomputes the whole chain (SPEC REC-3).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordVerify {
+    /// A head kept from earlier: the chain must contain it.
+    #[serde(default)]
+    pub anchor: Option<Head>,
+}
+
+/// Result of a verification.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordVerified {
+    /// Everything fits: every hash, every day, the box's own anchor and the one that was given.
+    pub ok: bool,
+    /// Head of the chain.
+    pub head: Head,
+    /// Days with records.
+    pub days: u64,
+    /// Number of the first record that does not fit.
+    pub first_bad: Option<u64>,
+    /// What does not fit, a sentence.
+    pub because: Option<String>,
+    /// The anchored head it was compared with.
+    pub anchor: Option<Head>,
+}
