@@ -1,0 +1,75 @@
+//! Reading a small JSON body whole, within its limits.
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use serde::de::DeserializeOwned;
+
+use crate::error::ApiError;
+use crate::limits::{JSON_BYTES_MAX, JSON_TIME_MAX};
+
+/// The next piece of a body; trailers are skipped. `None` is the true end: a cut body is an error.
+pub(crate) async fn next_piece(body: &mut Body) -> Option<Result<Bytes, axum::Error>> {
+    loop {
+        match body.frame().await? {
+            Ok(frame) => {
+                if let Ok(data) = frame.into_data()
+                    && !data.is_empty()
+                {
+                    return Some(Ok(data));
+                }
+            }
+            Err(error) => return Some(Err(error)),
+        }
+    }
+}
+
+/// The body as a value.
+pub(crate) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, ApiError> {
+    let bytes = tokio::time::timeout(JSON_TIME_MAX, read_all(body)).await.map_err(|_| {
+        ApiError::request(
+            StatusCode::REQUEST_TIMEOUT,
+            "too_slow",
+            format!("the body did not arrive within {} s; send it again", JSON_TIME_MAX.as_secs()),
+        )
+    })??;
+    parse_json(&bytes)
+}
+
+async fn read_all(mut body: Body) -> Result<BytesMut, ApiError> {
+    let mut all = BytesMut::new();
+    while let Some(piece) = next_piece(&mut body).await {
+        let piece = piece.map_err(|_| cut())?;
+        if all.len() + piece.len() > JSON_BYTES_MAX {
+            return Err(too_large(JSON_BYTES_MAX));
+        }
+        all.extend_from_slice(&piece);
+    }
+    Ok(all)
+}
+
+/// Bytes as a value; the message tells where the JSON is wrong.
+pub(crate) fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let (status, code) = if error.is_data() {
+            (StatusCode::UNPROCESSABLE_ENTITY, "invalid")
+        } else {
+            (StatusCode::BAD_REQUEST, "bad_json")
+        };
+        let hint = if bytes.is_empty() { "; send a JSON object, {} when there is nothing to say" } else { "" };
+        ApiError::request(status, code, format!("the body does not fit this verb: {error}{hint}"))
+    })
+}
+
+pub(crate) fn cut() -> ApiError {
+    ApiError::request(StatusCode::BAD_REQUEST, "cut", "the body ended before it was complete; send it again")
+}
+
+pub(crate) fn too_large(bytes_max: usize) -> ApiError {
+    ApiError::request(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "too_large",
+        format!("at most {bytes_max} bytes of JSON are read; send less"),
+    )
+}

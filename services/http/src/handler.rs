@@ -1,0 +1,102 @@
+//! What happens to one request: who calls, reading the body, one call of the Door on a bounded pool.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use nas_door::{DoorError, DoorVerb};
+use nas_types::id::RequestId;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::body::read_json;
+use crate::control::Control;
+use crate::error::ApiError;
+use crate::guard::{Peer, bearer, check_content_type};
+use crate::limits::Options;
+use crate::routes::request_id;
+
+/// What all handlers share.
+pub(crate) struct Shared<C> {
+    pub(crate) control: Arc<C>,
+    pub(crate) calls: Arc<Semaphore>,
+    pub(crate) imports: Arc<Semaphore>,
+}
+
+impl<C> Shared<C> {
+    pub(crate) fn new(control: Arc<C>, options: &Options) -> Self {
+        Self {
+            control,
+            calls: Arc::new(Semaphore::new(options.calls_max)),
+            imports: Arc::new(Semaphore::new(options.imports_max)),
+        }
+    }
+}
+
+impl<C> Clone for Shared<C> {
+    fn clone(&self) -> Self {
+        Self { control: self.control.clone(), calls: self.calls.clone(), imports: self.imports.clone() }
+    }
+}
+
+/// One verb.
+pub(crate) async fn handle<C: Control, V: DoorVerb>(State(shared): State<Shared<C>>, request: Request) -> Response {
+    let id = request_id(&request);
+    match try_handle::<C, V>(&shared, request, id).await {
+        Ok(answer) => Json(answer).into_response(),
+        Err(error) => error.respond(id),
+    }
+}
+
+async fn try_handle<C: Control, V: DoorVerb>(
+    shared: &Shared<C>,
+    request: Request,
+    id: RequestId,
+) -> Result<V::Answer, ApiError> {
+    let from = Sender::of(&request)?;
+    check_content_type(request.headers(), "application/json")?;
+    let verb: V = read_json(request.into_body()).await?;
+    let permit = shared.calls.clone().try_acquire_owned().map_err(|_| ApiError::busy())?;
+    let control = shared.control.clone();
+    blocking(permit, id, move || {
+        let caller = control.authenticate(from.token.as_deref(), from.peer)?;
+        control.call(&caller, verb)
+    })
+    .await
+}
+
+/// Who sent a request, as far as HTTP can tell. No `Debug`: it holds the token.
+pub(crate) struct Sender {
+    pub(crate) token: Option<String>,
+    pub(crate) peer: IpAddr,
+}
+
+impl Sender {
+    pub(crate) fn of(request: &Request) -> Result<Self, ApiError> {
+        let peer = request.extensions().get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |p| p.ip());
+        Ok(Self { token: bearer(request.headers())?.map(str::to_owned), peer })
+    }
+}
+
+/// Runs `act` where it may block. The permit travels with it: a client that hangs up does not free the
+/// worker that is still at work for it.
+pub(crate) async fn blocking<T: Send + 'static>(
+    permit: OwnedSemaphorePermit,
+    id: RequestId,
+    act: impl FnOnce() -> Result<T, DoorError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let joined = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        act()
+    })
+    .await;
+    match joined {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(ApiError::from_door_logged(&error, id)),
+        Err(_) => {
+            tracing::error!(request = %id, "a control verb panicked");
+            Err(ApiError::internal())
+        }
+    }
+}
