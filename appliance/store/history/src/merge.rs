@@ -1,0 +1,321 @@
+//! Three-way merge of two commits. It either knows the result or stops with every conflict it found
+//! (SPEC BRANCH-5); there is no tree that holds a guess.
+//!
+//! - Path by path, on kind, content and mode. Equal subtrees are never looked into. There are no renames: one is
+//!   a deletion and an addition, so a file that the other side changed under its old name is a conflict.
+//! - Content that both changed is merged by line if it is text and the changes are apart ([`crate::text`]).
+//!   Structured data is not: its lines are not its parts.
+//! - A directory that one side removed while the other put or changed something in it is a conflict.
+//! - Two names that differ only in case or Unicode form may exist on one side, but do not newly meet by a merge.
+
+use std::collections::{BTreeMap, HashMap};
+
+use nas_types::object::{Change, Conflict, ConflictKind, EntryKind, Oid};
+use nas_types::path::TreePath;
+use unicode_normalization::UnicodeNormalization as _;
+
+use crate::commit::{self, Trees};
+use crate::diff;
+use crate::edit::Edit;
+use crate::error::{HistoryError, Result};
+use crate::object::{self, Kind, Objects};
+use crate::read::join;
+use crate::repo::History;
+use crate::text;
+use crate::tree::{self, DirRef, Listing, Slot};
+use crate::writer::Writer;
+
+/// Most bytes of content that one merge makes itself (files merged by line), all held in memory.
+pub const MERGED_BYTES_MAX: u64 = 128 << 20;
+/// File name extensions of structured data: merged by a registered tool, later, or by a person.
+const STRUCTURED: [&[u8]; 4] = [b"json", b"yaml", b"yml", b"toml"];
+
+/// How a merge ended.
+#[derive(Debug)]
+pub enum Merge {
+    /// It is known what the result is.
+    Clean(Merged),
+    /// It is not. Sorted by path.
+    Conflicts(Vec<Conflict>),
+}
+
+/// The result of a clean merge, as the way from `ours` to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Merged {
+    /// Changes from `ours` to the result, sorted by path. Their content is in the history, or in `blobs`.
+    pub changes: Vec<Change>,
+    /// Content made by merging lines, not yet stored.
+    pub blobs: BTreeMap<Oid, Vec<u8>>,
+}
+
+impl Writer<'_> {
+    /// Stores the result of a merge, given the commit that was `ours`, and returns its trees for a commit.
+    pub fn apply_merge(&mut self, ours: Oid, merged: &Merged) -> Result<Trees> {
+        for bytes in merged.blobs.values() {
+            self.put_blob(bytes)?;
+        }
+        self.apply(Some(ours), merged.changes.iter().map(Edit::from_change))
+    }
+}
+
+impl History {
+    /// Merges what `theirs` changed since `base` into `ours`. Writes nothing.
+    pub fn merge(&self, base: Oid, ours: Oid, theirs: Oid) -> Result<Merge> {
+        let reader = self.reader();
+        let root = |oid| commit::read(&reader, oid).map(|info| DirRef::from(info.trees));
+        let mut run =
+            Run { objects: &reader, changes: Vec::new(), conflicts: Vec::new(), blobs: BTreeMap::new(), blob_bytes: 0 };
+        run.dirs(&TreePath::root(), root(base)?, root(ours)?, root(theirs)?)?;
+        if run.conflicts.is_empty() {
+            run.changes.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+            Ok(Merge::Clean(Merged { changes: run.changes, blobs: run.blobs }))
+        } else {
+            run.conflicts.sort_by(|a, b| a.path.cmp(&b.path));
+            run.conflicts.dedup();
+            Ok(Merge::Conflicts(run.conflicts))
+        }
+    }
+}
+
+struct Run<'a> {
+    objects: &'a dyn Objects,
+    changes: Vec<Change>,
+    conflicts: Vec<Conflict>,
+    blobs: BTreeMap<Oid, Vec<u8>>,
+    blob_bytes: u64,
+}
+
+impl Run<'_> {
+    fn conflict(&mut self, path: &TreePath, kind: ConflictKind) {
+        self.conflicts.push(Conflict { path: path.clone(), kind });
+    }
+
+    fn dirs(&mut self, path: &TreePath, base: DirRef, ours: DirRef, theirs: DirRef) -> Result<()> {
+        if ours == theirs || theirs == base {
+            return Ok(());
+        }
+        if ours == base {
+            return diff::dirs(self.objects, path, ours, theirs, &mut self.changes);
+        }
+        let [base, ours, theirs] = [base, ours, theirs].map(|dir| tree::read(self.objects, dir));
+        let (base, ours, theirs) = (base?, ours?, theirs?);
+        let mut added = Vec::new();
+        for name in diff::names(&[&base, &ours, &theirs]) {
+            let below = join(path, name, None)?;
+            let (base, ours, theirs) = (base.get(name), ours.get(name), theirs.get(name));
+            self.slots(&below, base, ours, theirs)?;
+            if ours.is_none() && theirs.is_some() && base != theirs {
+                added.push(name);
+            }
+        }
+        self.collisions(path, &ours, &theirs, &base, &added)
+    }
+
+    fn slots(
+        &mut self,
+        path: &TreePath,
+        base: Option<&Slot>,
+        ours: Option<&Slot>,
+        theirs: Option<&Slot>,
+    ) -> Result<()> {
+        if ours == theirs || theirs == base {
+            return Ok(());
+        }
+        if ours == base {
+            return self.take_theirs(path, ours, theirs);
+        }
+        match (ours, theirs) {
+            (Some(Slot::Dir { mode: our_mode, dir: ours }), Some(Slot::Dir { mode: their_mode, dir: theirs })) => {
+                let base_mode = base.filter(|slot| slot.as_dir().is_some()).map(Slot::mode);
+                self.dir_mode(path, base_mode, *our_mode, *their_mode);
+                self.dirs(path, base.and_then(Slot::as_dir).unwrap_or_default(), *ours, *theirs)
+            }
+            (Some(ours @ Slot::Leaf { .. }), Some(theirs @ Slot::Leaf { .. })) => self.leaves(path, base, ours, theirs),
+            (Some(_), Some(_)) => {
+                self.conflict(path, ConflictKind::Kinds);
+                Ok(())
+            }
+            (Some(left), None) | (None, Some(left)) => self.one_side_removed(path, base, left, ours.is_some()),
+            (None, None) => unreachable!("equal sides were handled first"),
+        }
+    }
+
+    /// Ours did not touch it. A directory they removed or replaced is theirs to remove: nothing of ours is in it.
+    fn take_theirs(&mut self, path: &TreePath, ours: Option<&Slot>, theirs: Option<&Slot>) -> Result<()> {
+        diff::slots(self.objects, path, ours, theirs, &mut self.changes)
+    }
+
+    fn dir_mode(&mut self, path: &TreePath, base: Option<u32>, ours: u32, theirs: u32) {
+        match three_way(base, ours, theirs) {
+            None => self.conflict(path, ConflictKind::Mode),
+            Some(mode) if mode != ours => {
+                let entry = |mode| nas_types::object::Entry { kind: EntryKind::Dir, mode, oid: None, size: 0 };
+                self.changes.push(Change { path: path.clone(), old: Some(entry(ours)), new: Some(entry(mode)) });
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// One side removed what the other changed. Removing on both sides, the one less than the other, is no conflict.
+    fn one_side_removed(&mut self, path: &TreePath, base: Option<&Slot>, left: &Slot, ours_left: bool) -> Result<()> {
+        let mut since_base = Vec::new();
+        diff::slots(self.objects, path, base, Some(left), &mut since_base)?;
+        let both_dirs = base.and_then(Slot::as_dir).is_some() && left.as_dir().is_some();
+        let only_removals = both_dirs && since_base.iter().all(|change| change.new.is_none());
+        if only_removals {
+            if ours_left {
+                diff::slots(self.objects, path, Some(left), None, &mut self.changes)?;
+            }
+            return Ok(());
+        }
+        for change in since_base.iter().filter(|change| change.new.is_some()) {
+            self.conflict(&change.path, ConflictKind::ChangedAndDeleted);
+        }
+        // Never leave without one: a change that shows no path of its own is still a change.
+        if !since_base.iter().any(|change| change.new.is_some()) {
+            self.conflict(path, ConflictKind::ChangedAndDeleted);
+        }
+        Ok(())
+    }
+
+    fn leaves(&mut self, path: &TreePath, base: Option<&Slot>, ours: &Slot, theirs: &Slot) -> Result<()> {
+        if ours.kind() != theirs.kind() {
+            self.conflict(path, ConflictKind::Kinds);
+            return Ok(());
+        }
+        let base = base.filter(|slot| slot.kind() == ours.kind());
+        let oid = |slot: &Slot| match slot {
+            Slot::Leaf { oid, .. } => *oid,
+            Slot::Dir { .. } => unreachable!("only leaves come here"),
+        };
+        let mode = three_way(base.map(Slot::mode), ours.mode(), theirs.mode());
+        let content = match three_way(base.map(oid), oid(ours), oid(theirs)) {
+            Some(oid) => Some(oid),
+            None => match base {
+                Some(base) => self.merge_lines(path, ours.kind(), oid(base), oid(ours), oid(theirs))?,
+                None => {
+                    self.conflict(path, ConflictKind::BothAdded);
+                    None
+                }
+            },
+        };
+        if mode.is_none() {
+            self.conflict(path, ConflictKind::Mode);
+        }
+        let (Some(mode), Some(oid)) = (mode, content) else { return Ok(()) };
+        let old = crate::read::entry(self.objects, ours)?;
+        let size = match self.blobs.get(&oid) {
+            Some(bytes) => bytes.len() as u64,
+            None => self.objects.header(oid)?.1,
+        };
+        let new = nas_types::object::Entry { kind: ours.kind(), mode, oid: Some(oid), size };
+        if new != old {
+            self.changes.push(Change { path: path.clone(), old: Some(old), new: Some(new) });
+        }
+        Ok(())
+    }
+
+    /// The id of the merged content, or `None` and a conflict.
+    fn merge_lines(
+        &mut self,
+        path: &TreePath,
+        kind: EntryKind,
+        base: Oid,
+        ours: Oid,
+        theirs: Oid,
+    ) -> Result<Option<Oid>> {
+        let name = path.split_last().map(|(_, name)| name.as_bytes().to_ascii_lowercase()).unwrap_or_default();
+        let extension = name.rsplit(|b| *b == b'.').next().unwrap_or_default();
+        let by_line = kind == EntryKind::File && !STRUCTURED.contains(&extension);
+        let mut merged = None;
+        if by_line && self.small_enough(&[base, ours, theirs])? {
+            let [base, ours, theirs] = [base, ours, theirs].map(|oid| self.objects.load_kind(oid, Kind::Blob));
+            let (base, ours, theirs) = (base?, ours?, theirs?);
+            if [&base, &ours, &theirs].iter().all(|bytes| text::is_text(bytes)) {
+                merged = text::merge(&base, &ours, &theirs);
+            }
+        }
+        let Some(bytes) = merged else {
+            self.conflict(path, ConflictKind::Content);
+            return Ok(None);
+        };
+        let oid = object::hash(Kind::Blob, &bytes)?;
+        self.blob_bytes += bytes.len() as u64;
+        if self.blob_bytes > MERGED_BYTES_MAX {
+            let what = "bytes of files merged by line in one merge";
+            return Err(HistoryError::TooLarge { what, found: self.blob_bytes, max: MERGED_BYTES_MAX });
+        }
+        self.blobs.insert(oid, bytes);
+        Ok(Some(oid))
+    }
+
+    fn small_enough(&self, oids: &[Oid]) -> Result<bool> {
+        for oid in oids {
+            if self.objects.header(*oid)?.1 > text::MERGE_TEXT_BYTES_MAX {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Names that they added to this directory and that look like another name which stays in it.
+    fn collisions(
+        &mut self,
+        path: &TreePath,
+        ours: &Listing,
+        theirs: &Listing,
+        base: &Listing,
+        added: &[&[u8]],
+    ) -> Result<()> {
+        if added.is_empty() {
+            return Ok(());
+        }
+        let mut kept: HashMap<Vec<u8>, Vec<&[u8]>> = HashMap::new();
+        // What they removed goes, unless we changed it: that is a conflict of its own already.
+        for name in ours.keys().filter(|name| theirs.contains_key(*name) || !base.contains_key(*name)) {
+            kept.entry(look(name)).or_default().push(name);
+        }
+        for name in added {
+            for other in kept.get(&look(name)).into_iter().flatten() {
+                // Both are theirs: they stood side by side before the merge.
+                if !theirs.contains_key(*other) {
+                    self.conflict(&join(path, name, None)?, ConflictKind::NameCollision);
+                    self.conflict(&join(path, other, None)?, ConflictKind::NameCollision);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The side that changed, or both when they agree. Without a base both sides must agree.
+fn three_way<T: PartialEq + Copy>(base: Option<T>, ours: T, theirs: T) -> Option<T> {
+    if ours == theirs || base == Some(theirs) {
+        Some(ours)
+    } else if base == Some(ours) {
+        Some(theirs)
+    } else {
+        None
+    }
+}
+
+/// What a name looks like on a system that ignores case and Unicode form.
+fn look(name: &[u8]) -> Vec<u8> {
+    match std::str::from_utf8(name) {
+        Ok(text) => text.nfd().flat_map(char::to_lowercase).nfc().collect::<String>().into_bytes(),
+        Err(_) => name.to_ascii_lowercase(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks() {
+        assert_eq!(look("Caf\u{e9}".as_bytes()), look("cafe\u{301}".as_bytes()));
+        assert_eq!(look(b"README"), look(b"readme"));
+        assert_ne!(look(b"a"), look(b"b"));
+        assert_eq!(look(b"A\xff"), look(b"a\xff"));
+    }
+}
