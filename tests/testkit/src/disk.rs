@@ -92,6 +92,16 @@ impl Mounted {
         Ok(Self { dir: dir.to_owned(), mounted: true })
     }
 
+    /// Takes over a mount that another program made; it is unmounted on drop.
+    pub fn adopt(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), mounted: true }
+    }
+
+    /// Gives the mount up: nothing is unmounted on drop.
+    pub fn release(mut self) {
+        self.mounted = false;
+    }
+
     /// Where it is mounted.
     pub fn dir(&self) -> &Path {
         &self.dir
