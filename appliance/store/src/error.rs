@@ -1,0 +1,105 @@
+//! How the kernel's errors become ours.
+
+use nas_types::fs::FsError;
+use rustix::io::Errno;
+
+/// Maps an errno of an operation on live files. Unknown ones are logged and become [`FsError::Io`].
+pub(crate) fn fs_error(errno: Errno) -> FsError {
+    match errno {
+        Errno::NOENT => FsError::NotFound,
+        Errno::EXIST => FsError::Exists,
+        Errno::NOTDIR => FsError::NotDir,
+        Errno::ISDIR => FsError::IsDir,
+        Errno::NOTEMPTY => FsError::NotEmpty,
+        Errno::NAMETOOLONG => FsError::NameTooLong,
+        Errno::INVAL | Errno::LOOP | Errno::NXIO => FsError::Invalid,
+        Errno::ACCESS | Errno::PERM => FsError::NotPermitted,
+        Errno::ROFS => FsError::ReadOnly,
+        Errno::STALE => FsError::Stale,
+        Errno::DQUOT => FsError::Quota,
+        Errno::NOSPC => FsError::NoSpace,
+        Errno::FBIG | Errno::OVERFLOW => FsError::TooLarge,
+        Errno::MLINK => FsError::TooManyLinks,
+        Errno::XDEV => FsError::CrossBranch,
+        Errno::OPNOTSUPP | Errno::NOSYS => FsError::NotSupported,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::BUSY => FsError::Later,
+        other => {
+            tracing::error!(errno = %other, "a file operation failed");
+            FsError::Io
+        }
+    }
+}
+
+/// Why a verb of the Store (not an operation on one file) failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file system refused.
+    #[error("{what} '{path}' failed")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// To which file or directory of the pool.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// An operation on live files failed.
+    #[error("an operation on the files of {branch} failed")]
+    Files {
+        /// Where.
+        branch: String,
+        /// Why.
+        source: FsError,
+    },
+    /// A file of the Store's own does not hold what it must.
+    #[error("'{path}' is damaged: {why}")]
+    Damaged {
+        /// Which file.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// No such branch.
+    #[error("there is no branch {0}")]
+    NoBranch(nas_types::lease::BranchName),
+    /// The branch exists already.
+    #[error("branch {0} exists already")]
+    BranchExists(nas_types::lease::BranchName),
+    /// Main moved since this was prepared.
+    #[error("main is at generation {now}, this was prepared on {prepared}")]
+    MainMoved {
+        /// Current generation.
+        now: u64,
+        /// The one it was prepared on.
+        prepared: u64,
+    },
+    /// A writer kept changing the file while it was being committed (copy engine only).
+    #[error("'{0}' kept changing while it was read for a commit; it is tried again after a pause")]
+    Busy(nas_types::path::TreePath),
+    /// Opening an embedded store needs a program that failed.
+    #[error("'{program}' failed: {why}")]
+    Program {
+        /// Which.
+        program: &'static str,
+        /// Its own words.
+        why: String,
+    },
+    /// The pool reached its reserve.
+    #[error("no space left: the pool reached its reserve; delete files or branches first")]
+    NoSpace,
+    /// The store was written by a newer version.
+    #[error("the store has format {found}, this version knows up to {known}: update first")]
+    Format {
+        /// In the folder.
+        found: u32,
+        /// Known here.
+        known: u32,
+    },
+}
+
+impl StoreError {
+    pub(crate) fn io(what: &'static str, path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.display().to_string();
+        move |source| Self::Io { what, path, source }
+    }
+}
