@@ -1,5 +1,7 @@
 //! Goal: the harness finds a promise that was not kept, and finds nothing where it was kept.
 
+#![allow(clippy::unwrap_used, reason = "helpers of a test may panic like the test itself")]
+
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
