@@ -1,0 +1,460 @@
+//! Answers as text for people. Machines take `--json`.
+
+use std::fmt::Write as _;
+
+use nas_types::object::EntryKind;
+use nas_types::verb::*;
+
+use crate::card;
+use crate::text::{Here, count, quoted, size, visible, visible_lines};
+
+/// An answer that can be printed.
+pub(crate) trait Show {
+    /// Its text, ending with a newline.
+    fn show(&self, here: &Here) -> String;
+}
+
+fn more(out: &mut String, cursor: Option<&String>) {
+    if let Some(cursor) = cursor {
+        let _ = writeln!(out, "more: --cursor {}", visible(cursor));
+    }
+}
+
+/// One line per item; `empty` when there is none.
+fn lines<T: Show>(items: &[T], cursor: Option<&String>, empty: &str, here: &Here) -> String {
+    if items.is_empty() && cursor.is_none() {
+        return format!("{empty}\n");
+    }
+    let mut out: String = items.iter().map(|item| item.show(here)).collect();
+    more(&mut out, cursor);
+    out
+}
+
+impl Show for BoxStatusAnswer {
+    fn show(&self, here: &Here) -> String {
+        let mut out = format!("nasd {} · degradation {}\n", visible(&self.version), visible(&self.level));
+        for cause in &self.causes {
+            let _ = writeln!(out, "  ! {}", visible(cause));
+        }
+        let Some(d) = &self.details else {
+            out.push_str("(with a token there is more to see)\n");
+            return out;
+        };
+        let commit: String = d.commit.chars().take(7).collect();
+        let _ = writeln!(out, "main generation {} · commit {}", d.generation, visible(&commit));
+        let _ = writeln!(
+            out,
+            "space {} free of {} · {} kept back",
+            size(d.free_bytes),
+            size(d.pool_bytes),
+            size(d.reserve_bytes)
+        );
+        let _ = writeln!(
+            out,
+            "{} · {} waiting",
+            count(d.branches, "branch", "branches"),
+            count(d.gates_pending, "gate", "gates")
+        );
+        let _ = writeln!(out, "nfs {} · engine {}", visible(&d.nfs), visible(&d.engine));
+        let clock = if d.clock_trusted { "trusted" } else { "not trusted: leases are suspended" };
+        let _ = writeln!(out, "clock {} ({clock})", here.time(d.time));
+        if !d.owner_ready {
+            out.push_str("no owner yet: nas owner init\n");
+        }
+        let _ = writeln!(out, "ledger head {}:{}", d.head.seq, visible(&d.head.hash));
+        out
+    }
+}
+
+impl Show for OwnerToken {
+    fn show(&self, here: &Here) -> String {
+        format!("owner token stored · expires {}\n", here.time(self.expires_at))
+    }
+}
+
+impl Show for Done {
+    fn show(&self, _: &Here) -> String {
+        "done\n".to_owned()
+    }
+}
+
+impl Show for TreeImported {
+    fn show(&self, _: &Here) -> String {
+        let mut out = format!(
+            "imported {}, {} · commit {} · record {}\n",
+            count(self.entries, "entry", "entries"),
+            size(self.bytes),
+            self.commit.short(),
+            self.record
+        );
+        for skipped in &self.skipped {
+            let _ = writeln!(out, "  left out: {}", visible(skipped));
+        }
+        out
+    }
+}
+
+impl Show for TreeEntry {
+    fn show(&self, _: &Here) -> String {
+        let kind = match self.kind {
+            EntryKind::File => '-',
+            EntryKind::Symlink => 'l',
+            EntryKind::Dir => 'd',
+        };
+        format!("{kind} {:04o} {:>10}  {}\n", self.mode, size(self.size), self.path)
+    }
+}
+
+impl Show for TreeListing {
+    fn show(&self, here: &Here) -> String {
+        lines(&self.entries, self.cursor.as_ref(), "empty", here)
+    }
+}
+
+impl Show for CommitInfo {
+    fn show(&self, here: &Here) -> String {
+        format!("{}  {}  {}\n", self.commit.short(), here.time(self.time), visible(&self.summary))
+    }
+}
+
+impl Show for TreeLogAnswer {
+    fn show(&self, here: &Here) -> String {
+        lines(&self.commits, self.cursor.as_ref(), "no commits", here)
+    }
+}
+
+impl Show for LeaseCreated {
+    fn show(&self, here: &Here) -> String {
+        let l = &self.lease;
+        format!("lease {} · run {} · branch {} · expires {}\n", l.lease, l.run, l.branch, here.time(l.expires_at))
+    }
+}
+
+impl Show for LeaseInfo {
+    fn show(&self, here: &Here) -> String {
+        let paths: Vec<String> = self.paths.iter().map(|p| visible(p)).collect();
+        let actions: Vec<&str> = self.actions.iter().map(|a| a.as_str()).collect();
+        let mut out = format!(
+            "lease {} · {} · run {} · branch {} · expires {}\n  {} · {}",
+            self.lease,
+            visible(&self.state),
+            self.run,
+            self.branch,
+            here.time(self.expires_at),
+            paths.join(", "),
+            actions.join(", ")
+        );
+        let _ = write!(out, " · {}", visible(&self.principal));
+        if let Some(owner) = &self.on_behalf_of {
+            let _ = write!(out, " for {}", visible(owner));
+        }
+        if let Some(parent) = &self.parent {
+            let _ = write!(out, " · from {parent}");
+        }
+        out.push('\n');
+        if let Some(purpose) = &self.purpose {
+            out.push_str(&quoted(purpose));
+        }
+        out
+    }
+}
+
+impl Show for Leases {
+    fn show(&self, here: &Here) -> String {
+        lines(&self.leases, self.cursor.as_ref(), "no leases", here)
+    }
+}
+
+impl Show for LeaseRevoked {
+    fn show(&self, _: &Here) -> String {
+        let ids: Vec<String> = self.revoked.iter().map(ToString::to_string).collect();
+        format!("revoked {} · record {}\n", ids.join(", "), self.record)
+    }
+}
+
+impl Show for RunInfo {
+    fn show(&self, here: &Here) -> String {
+        let mut out = format!(
+            "run {} · {} · {} · branch {} · started {}",
+            self.run,
+            visible(&self.state),
+            visible(&self.principal),
+            self.branch,
+            here.time(self.started_at)
+        );
+        if let Some(ended) = self.ended_at {
+            let _ = write!(out, " · ended {}", here.time(ended));
+        }
+        out.push('\n');
+        if let Some(purpose) = &self.purpose {
+            out.push_str(&quoted(purpose));
+        }
+        out
+    }
+}
+
+impl Show for Runs {
+    fn show(&self, here: &Here) -> String {
+        lines(&self.runs, self.cursor.as_ref(), "no runs", here)
+    }
+}
+
+impl Show for MountTicketAnswer {
+    fn show(&self, here: &Here) -> String {
+        format!(
+            "ticket {} · port {} · path {} · good once, until {} ({} s)\n",
+            visible(self.ticket.reveal()),
+            self.port,
+            self.root,
+            here.time(self.expires_at),
+            self.seconds
+        )
+    }
+}
+
+impl Show for MountInfo {
+    fn show(&self, here: &Here) -> String {
+        let view = if self.view == nas_types::lease::View::Main { "main" } else { "branch" };
+        let mode = if self.read_only { "read-only" } else { "read-write" };
+        format!(
+            "mount {} · lease {} · {view} {} · {mode} · {} · since {}\n",
+            self.mount,
+            self.lease,
+            self.root,
+            visible(&self.peer),
+            here.time(self.created_at)
+        )
+    }
+}
+
+impl Show for Mounts {
+    fn show(&self, here: &Here) -> String {
+        lines(&self.mounts, None, "no mounts", here)
+    }
+}
+
+impl Show for BranchInfo {
+    fn show(&self, here: &Here) -> String {
+        format!(
+            "branch {} · {} · tip {} · base {} · {} · {} of {} · until {}\n",
+            self.branch,
+            visible(&self.state),
+            self.tip.short(),
+            self.base.short(),
+            count(self.dirty_paths, "path not committed", "paths not committed"),
+            size(self.used_bytes),
+            size(self.quota_bytes),
+            here.time(self.expires_at)
+        )
+    }
+}
+
+impl Show for Branches {
+    fn show(&self, here: &Here) -> String {
+        lines(&self.branches, None, "no branches", here)
+    }
+}
+
+impl Show for BranchDiffAnswer {
+    fn show(&self, _: &Here) -> String {
+        let mut out = format!("{} → {}\n", self.from.short(), self.to.short());
+        out.push_str(card::changes(&self.changes).trim_start());
+        if let Some(text) = &self.text {
+            let _ = write!(out, "\n{}", visible_lines(text));
+            if !text.is_empty() && !text.ends_with('\n') {
+                out.push('\n');
+            }
+        }
+        out
+    }
+}
+
+impl Show for BranchCommitted {
+    fn show(&self, _: &Here) -> String {
+        let note = if self.made { "" } else { " · nothing had changed" };
+        format!("commit {}{note}\n", self.commit.short())
+    }
+}
+
+impl Show for BranchRestored {
+    fn show(&self, _: &Here) -> String {
+        format!(
+            "restored · commit {} · {} changed · what was there before: {}\n",
+            self.commit.short(),
+            count(self.changed, "path", "paths"),
+            self.before.short()
+        )
+    }
+}
+
+impl Show for CheckpointInfo {
+    fn show(&self, _: &Here) -> String {
+        format!("checkpoint {} · commit {}\n", visible(&self.name), self.commit.short())
+    }
+}
+
+impl Show for Checkpoints {
+    fn show(&self, here: &Here) -> String {
+        lines(&self.checkpoints, None, "no checkpoints", here)
+    }
+}
+
+impl Show for Proposed {
+    fn show(&self, _: &Here) -> String {
+        let note = if self.already_there { " · it was waiting already" } else { "" };
+        format!(
+            "gate {} waiting for approval: merge {} into {} ({}){note}\n",
+            self.gate,
+            self.branch,
+            visible(&self.into),
+            count(self.files_changed, "file", "files")
+        )
+    }
+}
+
+impl Show for GateSummary {
+    fn show(&self, here: &Here) -> String {
+        let mut out = format!(
+            "gate {} · {} · merge {} into {} ({}) · expires {}\n",
+            self.gate,
+            visible(&self.state),
+            self.branch,
+            visible(&self.into),
+            count(self.files_changed, "file", "files"),
+            here.time(self.expires_at)
+        );
+        if let Some(why) = &self.why {
+            out.push_str(&quoted(why));
+        }
+        out
+    }
+}
+
+impl Show for Gates {
+    fn show(&self, here: &Here) -> String {
+        lines(&self.gates, self.cursor.as_ref(), "no gates", here)
+    }
+}
+
+impl Show for GateCard {
+    fn show(&self, here: &Here) -> String {
+        card::card(self, here)
+    }
+}
+
+impl Show for GateDecided {
+    fn show(&self, _: &Here) -> String {
+        let note = if self.already_there { " · it had been decided so before" } else { "" };
+        match (self.state.as_str(), &self.commit) {
+            ("approved", Some(commit)) => {
+                format!("merged · commit {} · record {}{note}\n", commit.short(), self.record)
+            }
+            (state, _) => format!("{} · record {}{note}\n", visible(state), self.record),
+        }
+    }
+}
+
+impl Show for Explanation {
+    fn show(&self, here: &Here) -> String {
+        let mut out = format!(
+            "commit {} · {} · {}\n",
+            self.commit.commit,
+            here.time(self.commit.time),
+            visible(&self.commit.summary)
+        );
+        for (key, value) in &self.commit.trailers {
+            let _ = writeln!(out, "  {}: {}", visible(key), visible(value));
+        }
+        if !self.from.is_empty() {
+            let from: Vec<String> = self.from.iter().map(nas_types::object::Oid::short).collect();
+            let _ = writeln!(out, "made of {}", from.join(", "));
+        }
+        out.push_str(&self.run.as_ref().map_or_else(|| "no run is known\n".to_owned(), |run| run.show(here)));
+        if let Some(lease) = &self.lease {
+            out.push_str(&lease.show(here));
+        }
+        if let Some(gate) = &self.gate {
+            let _ = writeln!(
+                out,
+                "gate {} · decided by {} · {} · digest {}",
+                gate.gate,
+                visible(&gate.decision.by),
+                here.time(gate.decision.at),
+                visible(&gate.digest)
+            );
+            if let Some(why) = &gate.why {
+                let _ = write!(out, "why, in the run's own words:\n{}", quoted(why));
+            }
+            if let Some(reason) = &gate.decision.reason {
+                let _ = write!(out, "reason of the decision:\n{}", quoted(reason));
+            }
+        }
+        out.push_str(&card::reads(&self.read, 0));
+        out.push_str(&card::changes(&self.changes));
+        let _ = writeln!(out, "\nrecords: {}", self.records.len());
+        out.push_str(&self.records.iter().map(|r| r.show(here)).collect::<String>());
+        out
+    }
+}
+
+impl Show for RecordInfo {
+    fn show(&self, here: &Here) -> String {
+        let mut out = format!("{:>6}  {}  {}", self.seq, here.time(self.time), visible(&self.kind));
+        if let Some(principal) = &self.principal {
+            let _ = write!(out, " · {}", visible(principal));
+        }
+        if let Some(run) = &self.run {
+            let _ = write!(out, " · {run}");
+        }
+        if let Some(path) = &self.path {
+            let _ = write!(out, " · {path}");
+        }
+        if let Some(commit) = &self.commit {
+            let _ = write!(out, " · commit {}", commit.short());
+        }
+        if let Some(effect) = &self.effect {
+            let _ = write!(out, " · {}", visible(effect));
+            if let Some(rule) = &self.rule {
+                let _ = write!(out, " by {}", visible(rule));
+            }
+        }
+        out.push('\n');
+        out
+    }
+}
+
+impl Show for Records {
+    fn show(&self, here: &Here) -> String {
+        lines(&self.records, self.cursor.as_ref(), "no records", here)
+    }
+}
+
+impl Show for Head {
+    fn show(&self, _: &Here) -> String {
+        format!("{}:{}\n", self.seq, visible(&self.hash))
+    }
+}
+
+impl Show for RecordVerified {
+    fn show(&self, _: &Here) -> String {
+        if !self.ok {
+            let seq = self.first_bad.map_or_else(String::new, |seq| format!(" · first bad record {seq}"));
+            return format!(
+                "NOT verified{seq} · the box says its head is {}:{}\n",
+                self.head.seq,
+                visible(&self.head.hash)
+            );
+        }
+        let mut out = format!(
+            "verified · {} on {} · head {}:{}\n",
+            count(self.head.seq, "record", "records"),
+            count(self.days, "day", "days"),
+            self.head.seq,
+            visible(&self.head.hash)
+        );
+        if let Some(anchor) = &self.anchor {
+            let _ = writeln!(out, "contains the head seen before, {}:{}", anchor.seq, visible(&anchor.hash));
+        }
+        out
+    }
+}
