@@ -246,6 +246,12 @@ impl Ledger {
         self.inner.lock().stats
     }
 
+    /// Callers that are inside or wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.callers.load(Ordering::Relaxed)
+    }
+
     fn enter(&self) -> Result<Caller<'_>, LedgerError> {
         if INSIDE.get() {
             return Err(LedgerError::Nested);

@@ -1,5 +1,8 @@
 //! Golden table of everything the built-in rules say, reviewed by people. `NAS_GOLDEN=write cargo test -p nas-policy` rewrites it.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use nas_policy::request::Kind;
@@ -23,20 +26,25 @@ fn subjects() -> Vec<(&'static str, Subject<'static>)> {
     ]
 }
 
+/// One line for each (act, approval, effect, rule) with the same askers, targets joined; default denials are the background.
 fn table() -> String {
-    let mut out = String::from("act              target        asked by           approved  effect  rule\n");
+    let mut out = String::from(
+        "What the built-in rules say. Not listed: denied by default-deny.\n\n\
+         act              approved  effect  rule                     on                                      asked by\n",
+    );
     for act in Act::ALL {
+        // (approved, effect, rule) → who → on what
+        let mut found: BTreeMap<(&str, &str, String), BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
         for target in Target::ALL {
             for (who, subject) in subjects() {
                 for approved in [false, true] {
                     let request = PolicyRequest { approved, ..PolicyRequest::new(subject, act, target) };
                     let decision = BuiltIn.evaluate(&request);
-                    // What falls to the default is the table's background.
                     if decision.rule.as_str() == "default-deny" {
                         assert_eq!(decision.effect, Effect::Deny);
                         continue;
                     }
-                    // A row that approval does not change is shown once.
+                    // What an approval does not change is shown once.
                     let other = BuiltIn.evaluate(&PolicyRequest { approved: !approved, ..request });
                     let shown = match (decision == other, approved) {
                         (true, true) => continue,
@@ -44,16 +52,20 @@ fn table() -> String {
                         (false, true) => "yes",
                         (false, false) => "no",
                     };
-                    writeln!(
-                        out,
-                        "{:<16} {:<13} {who:<18} {shown:<9} {:<7} {}",
-                        act.as_str(),
-                        target.as_str(),
-                        decision.effect.as_str(),
-                        decision.rule
-                    )
-                    .unwrap();
+                    let key = (shown, decision.effect.as_str(), decision.rule.to_string());
+                    found.entry(key).or_default().entry(who).or_default().push(target.as_str());
                 }
+            }
+        }
+        for ((shown, effect, rule), by) in found {
+            let mut lines: BTreeMap<Vec<&str>, Vec<&str>> = BTreeMap::new();
+            for (who, on) in by {
+                lines.entry(on).or_default().push(who);
+            }
+            for (on, by) in lines {
+                let on = if on.len() == Target::ALL.len() { "everything".to_owned() } else { on.join(",") };
+                let by = if by.len() == subjects().len() { "anyone".to_owned() } else { by.join(", ") };
+                writeln!(out, "{:<16} {shown:<9} {effect:<7} {rule:<24} {on:<39} {by}", act.as_str()).unwrap();
             }
         }
     }

@@ -1,5 +1,5 @@
 //! One of each row, consistent with one another.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses its part")]
 
 use std::path::Path;
 
