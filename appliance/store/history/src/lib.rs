@@ -13,7 +13,7 @@
 //!   `Meta: <commit>` names the meta commit. Both come in one pack, so a crash leaves both or none, and a content
 //!   commit id is all one needs. `refs/nas/meta/<branch>` keeps meta reachable for stock git; it moves just before
 //!   the branch, and being ahead of it by one after a crash is harmless.
-//! - `diff`, `merge`, `text`: changes, three-way merge that stops on conflict (SPEC BRANCH-5), unified diffs.
+//! - `diff`, `merge`, `renames`, `text`: changes, three-way merge that stops on conflict (SPEC BRANCH-5), unified diffs.
 //! - `maintain`: joining small packs, pruning what no ref reaches; `hold`: how prune and writers keep apart.
 //!
 //! Not kept, with room left for it: xattrs, hard links, mtimes (a line of meta gets more fields and a new format
@@ -37,6 +37,7 @@ mod pack;
 mod read;
 /// Names of refs and what a ref must hold before it moves.
 pub mod refs;
+mod renames;
 mod repo;
 mod text;
 mod tree;

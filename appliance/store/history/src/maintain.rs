@@ -156,6 +156,9 @@ impl History {
     /// the refs again, and removes packs only if nothing they alone hold has become reachable.
     pub fn prune(&self) -> Result<Pruned> {
         let _one_at_a_time = self.maintenance.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.gate.try_exclusive().is_none() {
+            return Ok(Pruned::Busy);
+        }
         let packs = self.packs()?;
         let mut live = HashSet::from([EMPTY_TREE]);
         self.mark(&mut live)?;

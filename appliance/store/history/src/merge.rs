@@ -2,7 +2,8 @@
 //! (SPEC BRANCH-5); there is no tree that holds a guess.
 //!
 //! - Path by path, on kind, content and mode. Equal subtrees are never looked into. There are no renames: one is
-//!   a deletion and an addition, so a file that the other side changed under its old name is a conflict.
+//!   a deletion and an addition, so a file that the other side changed under its old name is a conflict, and so is
+//!   one that both moved, but not to the same place ([`crate::renames`]).
 //! - Content that both changed is merged by line if it is text and the changes are apart ([`crate::text`]).
 //!   Structured data is not: its lines are not its parts.
 //! - A directory that one side removed while the other put or changed something in it is a conflict.
@@ -20,6 +21,7 @@ use crate::edit::Edit;
 use crate::error::{HistoryError, Result};
 use crate::object::{self, Kind, Objects};
 use crate::read::join;
+use crate::renames::Renames;
 use crate::repo::History;
 use crate::text;
 use crate::tree::{self, DirRef, Listing, Slot};
@@ -63,9 +65,18 @@ impl History {
     pub fn merge(&self, base: Oid, ours: Oid, theirs: Oid) -> Result<Merge> {
         let reader = self.reader();
         let root = |oid| commit::read(&reader, oid).map(|info| DirRef::from(info.trees));
-        let mut run =
-            Run { objects: &reader, changes: Vec::new(), conflicts: Vec::new(), blobs: BTreeMap::new(), blob_bytes: 0 };
-        run.dirs(&TreePath::root(), root(base)?, root(ours)?, root(theirs)?)?;
+        let (base, ours, theirs) = (root(base)?, root(ours)?, root(theirs)?);
+        let mut run = Run {
+            objects: &reader,
+            changes: Vec::new(),
+            conflicts: Vec::new(),
+            blobs: BTreeMap::new(),
+            blob_bytes: 0,
+            both_removed: Vec::new(),
+            emptied: Vec::new(),
+        };
+        run.dirs(&TreePath::root(), base, ours, theirs)?;
+        run.ambiguous_renames(base, ours, theirs)?;
         if run.conflicts.is_empty() {
             run.changes.sort_unstable_by(|a, b| a.path.cmp(&b.path));
             Ok(Merge::Clean(Merged { changes: run.changes, blobs: run.blobs }))
@@ -83,6 +94,16 @@ struct Run<'a> {
     conflicts: Vec<Conflict>,
     blobs: BTreeMap<Oid, Vec<u8>>,
     blob_bytes: u64,
+    /// Files that both sides removed: where, and their content in the base.
+    both_removed: Vec<(TreePath, Oid)>,
+    emptied: Vec<Emptied>,
+}
+
+/// A directory in which one side left no file while the other added some.
+struct Emptied {
+    side: usize,
+    removed: Vec<Oid>,
+    added: Vec<TreePath>,
 }
 
 impl Run<'_> {
@@ -118,17 +139,26 @@ impl Run<'_> {
         ours: Option<&Slot>,
         theirs: Option<&Slot>,
     ) -> Result<()> {
+        if let (Some(base), None, None) = (base, ours, theirs) {
+            return self.note_both_removed(path, base);
+        }
         if ours == theirs || theirs == base {
             return Ok(());
         }
         if ours == base {
-            return self.take_theirs(path, ours, theirs);
+            // A directory they removed or replaced is theirs to remove: nothing of ours is in it.
+            return diff::slots(self.objects, path, ours, theirs, &mut self.changes);
         }
         match (ours, theirs) {
             (Some(Slot::Dir { mode: our_mode, dir: ours }), Some(Slot::Dir { mode: their_mode, dir: theirs })) => {
                 let base_mode = base.filter(|slot| slot.as_dir().is_some()).map(Slot::mode);
                 self.dir_mode(path, base_mode, *our_mode, *their_mode);
-                self.dirs(path, base.and_then(Slot::as_dir).unwrap_or_default(), *ours, *theirs)
+                if let Some(Slot::Leaf { oid, .. }) = base {
+                    self.both_removed.push((path.clone(), *oid));
+                }
+                let base = base.and_then(Slot::as_dir).unwrap_or_default();
+                self.note_emptied(path, base, *ours, *theirs)?;
+                self.dirs(path, base, *ours, *theirs)
             }
             (Some(ours @ Slot::Leaf { .. }), Some(theirs @ Slot::Leaf { .. })) => self.leaves(path, base, ours, theirs),
             (Some(_), Some(_)) => {
@@ -140,9 +170,53 @@ impl Run<'_> {
         }
     }
 
-    /// Ours did not touch it. A directory they removed or replaced is theirs to remove: nothing of ours is in it.
-    fn take_theirs(&mut self, path: &TreePath, ours: Option<&Slot>, theirs: Option<&Slot>) -> Result<()> {
-        diff::slots(self.objects, path, ours, theirs, &mut self.changes)
+    fn note_both_removed(&mut self, path: &TreePath, base: &Slot) -> Result<()> {
+        let mut gone = Vec::new();
+        diff::slots(self.objects, path, Some(base), None, &mut gone)?;
+        self.both_removed.extend(gone.into_iter().filter_map(|change| Some((change.path, change.old?.oid?))));
+        Ok(())
+    }
+
+    /// Notes a directory that one side emptied of files and the other added files to.
+    fn note_emptied(&mut self, path: &TreePath, base: DirRef, ours: DirRef, theirs: DirRef) -> Result<()> {
+        let (side, other) = match (ours.content, theirs.content) {
+            (None, Some(_)) => (0, theirs),
+            (Some(_), None) => (1, ours),
+            _ => return Ok(()),
+        };
+        if base.content.is_none() {
+            return Ok(());
+        }
+        let mut gone = Vec::new();
+        diff::dirs(self.objects, path, base, DirRef::default(), &mut gone)?;
+        let mut changed = Vec::new();
+        diff::dirs(self.objects, path, base, other, &mut changed)?;
+        let removed = gone.into_iter().filter_map(|change| change.old?.oid).collect();
+        let added = changed.into_iter().filter(|change| change.old.is_none()).map(|change| change.path).collect();
+        self.emptied.push(Emptied { side, removed, added });
+        Ok(())
+    }
+
+    fn ambiguous_renames(&mut self, base: DirRef, ours: DirRef, theirs: DirRef) -> Result<()> {
+        if self.both_removed.is_empty() && self.emptied.is_empty() {
+            return Ok(());
+        }
+        let mut renames = Renames::new(self.objects, base, ours, theirs)?;
+        for (path, oid) in std::mem::take(&mut self.both_removed) {
+            if renames.is_ambiguous(oid)? {
+                self.conflict(&path, ConflictKind::ChangedAndDeleted);
+            }
+        }
+        for Emptied { side, removed, added } in std::mem::take(&mut self.emptied) {
+            let mut moved = false;
+            for oid in removed {
+                moved = moved || renames.is_moved(side, oid)?;
+            }
+            for path in added.iter().filter(|_| moved) {
+                self.conflict(path, ConflictKind::ChangedAndDeleted);
+            }
+        }
+        Ok(())
     }
 
     fn dir_mode(&mut self, path: &TreePath, base: Option<u32>, ours: u32, theirs: u32) {
@@ -163,6 +237,8 @@ impl Run<'_> {
         let both_dirs = base.and_then(Slot::as_dir).is_some() && left.as_dir().is_some();
         let only_removals = both_dirs && since_base.iter().all(|change| change.new.is_none());
         if only_removals {
+            let gone = since_base.iter().filter_map(|change| Some((change.path.clone(), change.old?.oid?)));
+            self.both_removed.extend(gone);
             if ours_left {
                 diff::slots(self.objects, path, Some(left), None, &mut self.changes)?;
             }

@@ -41,11 +41,13 @@ impl History {
         }
         if !dir.join("HEAD").exists() {
             create_file(dir, "config", CONFIG)?;
+            nas_types::failpoint::hit("history.open.config");
             for part in [dir.join("refs"), objects.clone(), packs.clone()] {
                 pack::sync_dir(&part)?;
             }
             // Last: a directory without it is made anew.
             create_file(dir, "HEAD", &format!("ref: {}\n", refs::MAIN))?;
+            nas_types::failpoint::hit("history.open.head");
             pack::sync_dir(dir)?;
             if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
                 pack::sync_dir(above)?;
