@@ -7,7 +7,7 @@ use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 
 use crate::error::ApiError;
-use crate::limits::{JSON_BYTES_MAX, JSON_TIME_MAX};
+use crate::limits::{DRAIN_BYTES_MAX, DRAIN_TIME_MAX, JSON_BYTES_MAX, JSON_TIME_MAX};
 
 /// The next piece of a body; trailers are skipped. `None` is the true end: a cut body is an error.
 pub(crate) async fn next_piece(body: &mut Body) -> Option<Result<Bytes, axum::Error>> {
@@ -26,20 +26,23 @@ pub(crate) async fn next_piece(body: &mut Body) -> Option<Result<Bytes, axum::Er
 }
 
 /// The body as a value.
-pub(crate) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, ApiError> {
-    let bytes = tokio::time::timeout(JSON_TIME_MAX, read_all(body)).await.map_err(|_| {
+pub(crate) async fn read_json<T: DeserializeOwned>(mut body: Body) -> Result<T, ApiError> {
+    let read = tokio::time::timeout(JSON_TIME_MAX, read_all(&mut body)).await.map_err(|_| {
         ApiError::request(
             StatusCode::REQUEST_TIMEOUT,
             "too_slow",
             format!("the body did not arrive within {} s; send it again", JSON_TIME_MAX.as_secs()),
         )
-    })??;
-    parse_json(&bytes)
+    })?;
+    if read.is_err() {
+        drain(&mut body).await;
+    }
+    parse_json(&read?)
 }
 
-async fn read_all(mut body: Body) -> Result<BytesMut, ApiError> {
+async fn read_all(body: &mut Body) -> Result<BytesMut, ApiError> {
     let mut all = BytesMut::new();
-    while let Some(piece) = next_piece(&mut body).await {
+    while let Some(piece) = next_piece(body).await {
         let piece = piece.map_err(|_| cut())?;
         if all.len() + piece.len() > JSON_BYTES_MAX {
             return Err(too_large(JSON_BYTES_MAX));
@@ -47,6 +50,22 @@ async fn read_all(mut body: Body) -> Result<BytesMut, ApiError> {
         all.extend_from_slice(&piece);
     }
     Ok(all)
+}
+
+/// Reads and throws away what is left of a body whose answer is known already, within limits: who still
+/// writes when the connection is closed gets a reset instead of the answer.
+pub(crate) async fn drain(body: &mut Body) {
+    let all = async {
+        let mut left = DRAIN_BYTES_MAX;
+        while let Some(Ok(piece)) = next_piece(body).await {
+            left = left.saturating_sub(piece.len() as u64);
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    // Out of time only means that the client cannot be helped to its answer.
+    let _ = tokio::time::timeout(DRAIN_TIME_MAX, all).await;
 }
 
 /// Bytes as a value; the message tells where the JSON is wrong.

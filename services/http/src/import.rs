@@ -17,12 +17,12 @@ use nas_types::id::RequestId;
 use nas_types::verb::{TreeImport, TreeImported};
 use tokio::sync::mpsc;
 
-use crate::body::{cut, next_piece, parse_json, too_large};
+use crate::body::{cut, drain, next_piece, parse_json, too_large};
 use crate::control::Control;
 use crate::error::ApiError;
 use crate::guard::check_content_type;
 use crate::handler::{Sender, Shared, blocking};
-use crate::limits::{DRAIN_BYTES_MAX, DRAIN_TIME_MAX, IMPORT_LINE_BYTES_MAX, IMPORT_PAUSE_MAX, IMPORT_PIECES_MAX};
+use crate::limits::{IMPORT_LINE_BYTES_MAX, IMPORT_PAUSE_MAX, IMPORT_PIECES_MAX};
 use crate::routes::request_id;
 
 /// The media type of a streamed body.
@@ -95,8 +95,7 @@ async fn try_import<C: Control>(shared: &Shared<C>, request: Request, id: Reques
     }
     .await;
     if outcome.is_err() {
-        // An error here only means that the client cannot be helped to its answer.
-        let _ = tokio::time::timeout(DRAIN_TIME_MAX, drain(&mut body)).await;
+        drain(&mut body).await;
     }
     outcome
 }
@@ -145,16 +144,6 @@ async fn forward(body: &mut Body, rest: Bytes, sender: mpsc::Sender<Piece>) {
         };
         let end = matches!(message, Piece::End);
         if sender.send(message).await.is_err() || end {
-            return;
-        }
-    }
-}
-
-async fn drain(body: &mut Body) {
-    let mut left = DRAIN_BYTES_MAX;
-    while let Some(Ok(piece)) = next_piece(body).await {
-        left = left.saturating_sub(piece.len() as u64);
-        if left == 0 {
             return;
         }
     }

@@ -332,6 +332,8 @@ async fn a_refused_import_is_answered() {
     body.resize(8_000_000, 0);
     let reply = send(&server, "POST /v1/tree/import", STREAM, &body).await;
     assert_eq!((reply.status, reply.code().as_str()), (403, "wrong_passphrase"));
+    let reply = send(&server, "POST /v1/box/status", JSON, &body).await;
+    assert_eq!((reply.status, reply.code().as_str()), (413, "too_large"));
     let line = vec![b'x'; IMPORT_LINE_BYTES_MAX + 1];
     assert_eq!(send(&server, "POST /v1/tree/import", STREAM, &line).await.status, 413);
 }

@@ -156,7 +156,7 @@ pub(crate) fn reads(reads: &[ReadSummary], more: u64) -> String {
     }
     let shown = reads.len().min(LISTED_MAX) as u64;
     if all > shown {
-        let _ = writeln!(out, "  … and {} more (--json lists them)", all - shown);
+        let _ = writeln!(out, "  … and {} more", all - shown);
     }
     out
 }

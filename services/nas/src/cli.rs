@@ -14,7 +14,7 @@ use crate::value;
 
 /// Talks to an Agent NAS: leases for runs, mounts, proposals, approvals, records.
 #[derive(Debug, Parser)]
-#[command(name = "nas", version, propagate_version = true, after_help = EXIT_CODES, after_long_help = LONG_HELP)]
+#[command(name = "nas", version, propagate_version = true, after_help = EXIT_CODES, after_long_help = format!("{LONG_HELP}\n\n{EXIT_CODES}"))]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -26,28 +26,18 @@ const LONG_HELP: &str = "\
 A first run:
   nas owner init --bootstrap-file nas-data/owner.bootstrap
   nas tree import ./project --into /shared/project
-  nas lease create --role cleo --paths '/shared/project/**' --actions list,read,write,propose --ttl 4h
+  nas lease create --role cleo --paths '/shared/project/**' \\
+      --actions list,read,write,propose --ttl 4h
   nas mount ~/work                  # now let the agent work there, as another user than yourself
   nas propose --why 'What it is for'
   nas gate show gt_…
   nas gate approve gt_…
   nas explain 91ce3a7
 
-Which token is used: --token-file, --lease, NAS_TOKEN, and else what 'owner init', 'owner login' and 'lease create'
-left in $NAS_STATE_DIR, or $XDG_STATE_HOME/nas, or ~/.local/state/nas. Give a sandbox a lease's token only
-('lease create --token-out FILE'), never the owner's, and run the agent as another user.
-
-Exit codes:
-  0  done
-  1  refused or failed, for a reason not listed here
-  2  the command line makes no sense
-  3  not authenticated: no token, an old one, a lease that is over, a wrong passphrase
-  4  denied: known, but not allowed
-  5  there is no such thing
-  6  not in the present state: conflicts, a gate that is void or decided otherwise
-  7  busy, full or degraded: the same command can succeed later
-  8  the box cannot be reached
-  9  verification failed: the records do not fit";
+Which token is used: --token-file, --lease, NAS_TOKEN, and else what 'owner init',
+'owner login' and 'lease create' left in $NAS_STATE_DIR, or $XDG_STATE_HOME/nas, or
+~/.local/state/nas. Give a sandbox a lease's token only ('lease create --token-out FILE'),
+never the owner's, and run the agent as another user.";
 
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
@@ -74,10 +64,10 @@ pub(crate) enum Command {
     /// Ask for a merge of the run's branch (short for 'gate propose')
     Propose(ProposeArgs),
     /// Why is a commit here: run, lease, decision, what was read
-    #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+    #[command(arg_required_else_help = true)]
     Explain(ExplainArgs),
     /// Mount the files of a lease on this machine; also: tickets and mounts
-    #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+    #[command(arg_required_else_help = true)]
     Mount(MountArgs),
     /// Undo 'nas mount'
     Unmount {

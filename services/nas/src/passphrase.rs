@@ -1,7 +1,7 @@
 //! Asking for a passphrase: from a file, or at the terminal without showing it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::io::{BufReader, Read as _, Write as _};
 use std::path::Path;
 
 use nas_types::secret::Secret;
@@ -81,7 +81,7 @@ impl Drop for Quiet<'_> {
 /// One line, with the keys a person expects; `None` when given up.
 fn read_line(tty: &File) -> std::io::Result<Option<Secret>> {
     let mut line = Vec::new();
-    for byte in tty.bytes() {
+    for byte in BufReader::new(tty).bytes() {
         match Key::of(byte?) {
             Key::Done => {
                 let text = String::from_utf8(line)

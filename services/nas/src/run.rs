@@ -6,6 +6,9 @@ mod local;
 mod owner;
 mod record;
 
+#[cfg(test)]
+pub(crate) use record::broken;
+
 use nas_types::id::LeaseId;
 use nas_types::lease::View;
 use nas_types::secret::Secret;
@@ -128,8 +131,8 @@ impl Session {
 
     fn explain(&self, args: ExplainArgs) -> Result<(), Failure> {
         let commit = match (args.verb, args.commit) {
-            (Some(ExplainVerb::Commit { commit }), _) | (None, Some(commit)) => commit,
-            (None, None) => return Err(Failure::Usage("name the commit to explain".to_owned())),
+            (Some(ExplainVerb::Commit { commit }), None) | (None, Some(commit)) => commit,
+            (Some(_), Some(_)) | (None, None) => return Err(Failure::Usage("name the commit to explain".to_owned())),
         };
         self.simple(As::Owner, ExplainCommit { commit })
     }

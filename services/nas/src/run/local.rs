@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::CommandFactory as _;
 use nas_types::path::TreePath;
-use nas_types::verb::{MountList, MountTicket, TreeImport, TreeImported};
+use nas_types::verb::{LeaseShow, MountList, MountTicket, TreeImport, TreeImported};
 
 use super::{As, Session, owner};
 use crate::cli::{Cli, MountArgs, MountVerb, MountView, PassphraseArgs};
@@ -42,8 +42,9 @@ impl Session {
     pub(super) fn mount(&self, args: MountArgs) -> Result<(), Failure> {
         let ticket = |view: MountView| MountTicket { view: view.view, read_only: view.read_only };
         match (args.verb, args.dir) {
-            (Some(MountVerb::Ticket(view)), _) => self.simple(As::Lease, ticket(view)),
-            (Some(MountVerb::List), _) => self.simple(As::Owner, MountList {}),
+            (Some(_), Some(_)) => Err(Failure::Usage("name a directory or a verb, not both".to_owned())),
+            (Some(MountVerb::Ticket(view)), None) => self.simple(As::Lease, ticket(view)),
+            (Some(MountVerb::List), None) => self.simple(As::Owner, MountList {}),
             (None, Some(dir)) => self.mount_here(&dir, &ticket(args.view)),
             (None, None) => Err(Failure::Usage("name the directory to mount on".to_owned())),
         }
@@ -63,7 +64,8 @@ impl Session {
             )));
         }
         mount::run("mount", &arguments)?;
-        let lease = if self.global.lease.is_some() { self.global.lease } else { self.implied_lease()? };
+        // The token may have come from anywhere: only the box knows whose it is. The mount stands without it.
+        let lease = self.call(As::Lease, &LeaseShow { lease: None }).ok().map(|info| info.lease);
         if let Some(lease) = lease {
             self.state.add_mount(MountedHere { dir: dir.clone(), lease })?;
         }
