@@ -3,7 +3,7 @@
 //! Bounded: over [`RANGES_MAX`] ranges a file counts as read in whole, over [`ENTRIES_MAX`] files further ones are only counted. Both err on the
 //! side of "has read".
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nas_types::object::Oid;
 use nas_types::path::TreePath;
@@ -35,26 +35,31 @@ pub enum Ranges {
 }
 
 impl Ranges {
-    /// Adds `[start, end)`.
-    fn add(&mut self, start: u64, end: u64) {
-        let Self::Parts(parts) = self else { return };
+    /// Adds `[start, end)`. Returns whether it says something new.
+    fn add(&mut self, start: u64, end: u64) -> bool {
+        let Self::Parts(parts) = self else { return false };
         if start >= end {
-            return;
+            return false;
         }
         // The usual case: reading on, or reading the same again.
         if let Some(last) = parts.last_mut()
             && (last.0..=last.1).contains(&start)
         {
+            let grows = end > last.1;
             last.1 = last.1.max(end);
-            return;
+            return grows;
         }
         let from = parts.partition_point(|p| p.1 < start);
+        if parts.get(from).is_some_and(|p| p.0 <= start && end <= p.1) {
+            return false;
+        }
         let upto = parts.partition_point(|p| p.0 <= end);
         let merged = parts[from..upto].iter().fold((start, end), |m, p| (m.0.min(p.0), m.1.max(p.1)));
         parts.splice(from..upto, [merged]);
         if parts.len() > RANGES_MAX {
             *self = Self::Whole;
         }
+        true
     }
 }
 
@@ -70,38 +75,58 @@ pub struct ManifestEntry {
     pub ranges: Ranges,
 }
 
-/// What a run has read so far.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What a run has read so far. Equal when it lists the same reads, whether stored or not.
+#[derive(Debug, Clone, Default)]
 pub struct ReadManifest {
     files: BTreeMap<TreePath, Vec<(Version, Ranges)>>,
     entries: usize,
     unlisted: u64,
+    /// Files with lines that changed since [`take_changed`](Self::take_changed).
+    changed: BTreeSet<TreePath>,
 }
 
 impl ReadManifest {
     /// Notes that `length` bytes at `offset` were read. Allocates only for what is new.
     pub fn note(&mut self, path: &TreePath, version: Version, offset: u64, length: u64) {
-        if let Some(ranges) = self.ranges(path, version) {
-            ranges.add(offset, offset.saturating_add(length));
-        }
+        let end = offset.saturating_add(length);
+        self.touch(path, version, |ranges| ranges.add(offset, end));
     }
 
     /// Notes that a file was read in whole.
     pub fn note_whole(&mut self, path: &TreePath, version: Version) {
-        if let Some(ranges) = self.ranges(path, version) {
-            *ranges = Ranges::Whole;
-        }
+        self.touch(path, version, |ranges| std::mem::replace(ranges, Ranges::Whole) != Ranges::Whole);
     }
 
-    /// Takes a stored line back in (after a restart).
+    /// The lines that changed since the last call: what is still to be stored.
+    pub fn take_changed(&mut self) -> Vec<ManifestEntry> {
+        let changed = std::mem::take(&mut self.changed);
+        let lines = |path: TreePath| {
+            let versions = self.files.get(&path).map(Vec::as_slice).unwrap_or_default();
+            let line = |(version, ranges): &(Version, Ranges)| ManifestEntry {
+                path: path.clone(),
+                version: *version,
+                ranges: ranges.clone(),
+            };
+            versions.iter().map(line).collect::<Vec<_>>()
+        };
+        changed.into_iter().flat_map(lines).collect()
+    }
+
+    /// Gives back lines that could not be stored, so that the next [`take_changed`](Self::take_changed) has them again.
+    pub fn untake(&mut self, lines: Vec<ManifestEntry>) {
+        self.changed.extend(lines.into_iter().map(|line| line.path));
+    }
+
+    /// Takes a stored line back in (after a restart). It counts as stored.
     pub fn restore(&mut self, entry: ManifestEntry) {
-        match entry.ranges {
-            Ranges::Whole => self.note_whole(&entry.path, entry.version),
-            Ranges::Parts(parts) => {
-                for (start, end) in parts {
-                    self.note(&entry.path, entry.version, start, end.saturating_sub(start));
-                }
-            }
+        let ManifestEntry { path, version, ranges } = entry;
+        let was_changed = self.changed.contains(&path);
+        self.touch(&path, version, |have| match ranges {
+            Ranges::Whole => std::mem::replace(have, Ranges::Whole) != Ranges::Whole,
+            Ranges::Parts(parts) => parts.into_iter().fold(false, |new, (start, end)| have.add(start, end) || new),
+        });
+        if !was_changed {
+            self.changed.remove(&path);
         }
     }
 
@@ -110,19 +135,27 @@ impl ReadManifest {
         self.unlisted = self.unlisted.saturating_add(reads);
     }
 
-    fn ranges(&mut self, path: &TreePath, version: Version) -> Option<&mut Ranges> {
-        let listed = self.files.get(path).is_some_and(|v| v.iter().any(|(have, _)| *have == version));
-        if !listed {
-            if self.entries >= ENTRIES_MAX {
-                self.unlisted = self.unlisted.saturating_add(1);
-                return None;
+    /// Applies `change` to the ranges of a file's version, made when it is new. Allocates only for what is new.
+    fn touch(&mut self, path: &TreePath, version: Version, change: impl FnOnce(&mut Ranges) -> bool) {
+        if let Some((_, ranges)) =
+            self.files.get_mut(path).and_then(|all| all.iter_mut().find(|(have, _)| *have == version))
+        {
+            if change(ranges) && !self.changed.contains(path) {
+                self.changed.insert(path.clone());
             }
-            self.entries += 1;
-            let versions = self.files.entry(path.clone()).or_default();
-            versions.push((version, Ranges::Parts(Vec::new())));
-            versions.sort_by_key(|(version, _)| *version);
+            return;
         }
-        self.files.get_mut(path)?.iter_mut().find(|(have, _)| *have == version).map(|(_, ranges)| ranges)
+        if self.entries >= ENTRIES_MAX {
+            self.unlisted = self.unlisted.saturating_add(1);
+            return;
+        }
+        self.entries += 1;
+        let mut ranges = Ranges::Parts(Vec::new());
+        change(&mut ranges);
+        let versions = self.files.entry(path.clone()).or_default();
+        let at = versions.partition_point(|(have, _)| *have < version);
+        versions.insert(at, (version, ranges));
+        self.changed.insert(path.clone());
     }
 
     /// The lines, by path and version.
@@ -194,6 +227,14 @@ impl ReadManifest {
     }
 }
 
+impl PartialEq for ReadManifest {
+    fn eq(&self, other: &Self) -> bool {
+        self.files == other.files && self.unlisted == other.unlisted
+    }
+}
+
+impl Eq for ReadManifest {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,6 +279,7 @@ mod tests {
                 again.restore(serde_json::from_str(&line).unwrap());
             }
             prop_assert_eq!(again.digest(), m.digest());
+            prop_assert!(again.take_changed().is_empty());
         }
     }
 
@@ -249,6 +291,28 @@ mod tests {
             m.note(&p("/f"), v(1), n * 10, 1);
         }
         assert_eq!(m.entries().next().unwrap().ranges, Ranges::Whole);
+    }
+
+    /// Goal: storing only what changed, at any moments, stores everything; reading the same again changes nothing.
+    #[test]
+    fn changed_lines() {
+        let mut m = ReadManifest::default();
+        let mut stored = std::collections::BTreeMap::new();
+        for n in 0..500u64 {
+            m.note(&p(&format!("/{}", n % 7)), v(u8::try_from(n % 3).unwrap()), n * 13 % 101, n % 5);
+            if n % 11 == 0 {
+                stored.extend(m.take_changed().into_iter().map(|e| ((e.path.clone(), e.version), e)));
+            }
+        }
+        let lost = m.take_changed();
+        assert!(!lost.is_empty());
+        m.untake(lost);
+        stored.extend(m.take_changed().into_iter().map(|e| ((e.path.clone(), e.version), e)));
+        assert_eq!(stored.into_values().collect::<Vec<_>>(), m.entries().collect::<Vec<_>>());
+        m.note(&p("/0"), v(0), 13, 1);
+        let settled = m.take_changed().len();
+        m.note(&p("/0"), v(0), 13, 1);
+        assert!(settled <= 3 && m.take_changed().is_empty());
     }
 
     /// Goal: versions are kept apart, and the digest changes with each part.

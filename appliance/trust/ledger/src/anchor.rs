@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
+use nas_types::failpoint;
 use nas_types::time::Timestamp;
 
 use crate::{Head, LedgerError};
@@ -70,12 +71,14 @@ impl Anchor {
         let fresh_line = if self.torn { "\n" } else { "" };
         let line = format!("{fresh_line}{} {} {}\n", time.0, head.seq, head.hash_hex());
         self.torn = true;
+        failpoint::hit("ledger.anchor.before");
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
         written.map_err(|source| LedgerError::File {
             doing: "appending to the anchor",
             path: self.path.clone(),
             source,
         })?;
+        failpoint::hit("ledger.anchor.after");
         (self.last, self.torn) = (Some((time, head)), false);
         Ok(())
     }

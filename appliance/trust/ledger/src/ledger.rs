@@ -293,6 +293,22 @@ fn panicked(panic: &(dyn Any + Send)) -> LedgerError {
     LedgerError::Panicked { message }
 }
 
+/// Creates the file readable by its owner only (it holds hashes of tokens and the passphrase; SQLite gives its WAL the same mode), and makes
+/// its name durable.
+fn create_private(path: &Path) -> Result<(), LedgerError> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let fail = |source| LedgerError::File { doing: "creating", path: path.to_owned(), source };
+    match std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => {
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            std::fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(fail)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::StorageFull => Err(LedgerError::Full),
+        Err(error) => Err(fail(error)),
+    }
+}
+
 impl Inner {
     fn open(path: &Path) -> Result<Self, LedgerError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -311,6 +327,7 @@ impl Inner {
 
     fn open_file(path: &Path, flags: OpenFlags) -> Result<Self, LedgerError> {
         let sql = LedgerError::sql;
+        create_private(path)?;
         let conn = Connection::open_with_flags(path, flags).map_err(sql("opening"))?;
         conn.busy_timeout(std::time::Duration::ZERO).map_err(sql("opening"))?;
         // EXCLUSIVE before the first access: then WAL needs no shared-memory file, whose page faults kill a process on a full disk
@@ -320,7 +337,7 @@ impl Inner {
              PRAGMA trusted_schema = OFF; PRAGMA foreign_keys = ON; PRAGMA recursive_triggers = ON;",
         )
         .map_err(sql("setting up"))?;
-        let found = schema::inspect(&conn)?;
+        let found = schema::inspect(&conn, &schema::CURRENT)?;
         if found == Found::Foreign {
             return Err(LedgerError::NotALedger { path: path.to_owned() });
         }
@@ -332,7 +349,7 @@ impl Inner {
             });
         }
         conn.execute_batch("PRAGMA synchronous = FULL;").map_err(sql("setting up"))?;
-        schema::prepare(&conn, &found)?;
+        schema::prepare(&conn, &found, &schema::CURRENT, path)?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
         let end = ChainEnd::load(&conn)?;
         Ok(Self { conn, end, batch: None, stats: Stats::default() })

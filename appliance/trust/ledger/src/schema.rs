@@ -3,14 +3,26 @@
 //! Formats change by expand and contract (DESIGN §4): an upgrade only adds (tables, nullable columns, indexes), and `needs` in the database
 //! says which program format is the oldest that can still open it. So version N−1 opens what N wrote, and an update can be rolled back.
 
+use std::path::{Path, PathBuf};
+
 use rusqlite::Connection;
 
 use crate::LedgerError;
 
-/// The format this program writes.
-pub(crate) const FORMAT: i64 = 1;
-/// The oldest program format that can open what this program writes.
-pub(crate) const NEEDS: i64 = 1;
+/// What a program knows of formats.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Formats {
+    /// The format it writes.
+    pub(crate) format: i64,
+    /// The oldest program format that can open what it writes.
+    pub(crate) needs: i64,
+    /// Upgrades by one format each: `upgrades[n]` leads from format n+1 to n+2. They only add.
+    pub(crate) upgrades: &'static [&'static str],
+}
+
+/// This program.
+pub(crate) const CURRENT: Formats = Formats { format: 1, needs: 1, upgrades: &[] };
+
 /// Marks an SQLite file as a ledger ("NASL").
 const APPLICATION_ID: i64 = 0x4E41_534C;
 
@@ -105,9 +117,6 @@ CREATE TABLE refusal_ring (
 ) STRICT;
 "#;
 
-/// Upgrades by one format each: `UPGRADES[n]` leads from format n+1 to n+2. They only add. Empty while there is one format.
-const UPGRADES: [&str; (FORMAT - 1) as usize] = [];
-
 /// What a file holds.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
@@ -120,7 +129,7 @@ pub(crate) enum Found {
 }
 
 /// Looks at a database; fails when it is a ledger of a future that excludes this program.
-pub(crate) fn inspect(conn: &Connection) -> Result<Found, LedgerError> {
+pub(crate) fn inspect(conn: &Connection, known: &Formats) -> Result<Found, LedgerError> {
     let sql = LedgerError::sql;
     let id: i64 = conn.query_row("PRAGMA application_id", [], |r| r.get(0)).map_err(sql("looking at the file"))?;
     let objects: i64 =
@@ -133,31 +142,35 @@ pub(crate) fn inspect(conn: &Connection) -> Result<Found, LedgerError> {
     let (format, needs): (i64, i64) = conn
         .query_row("SELECT format, needs FROM format", [], |r| Ok((r.get(0)?, r.get(1)?)))
         .map_err(sql("reading the format"))?;
-    if needs > FORMAT {
-        return Err(LedgerError::TooNew { format, needs, known: FORMAT });
+    if needs > known.format {
+        return Err(LedgerError::TooNew { format, needs, known: known.format });
     }
     Ok(Found::Ledger(format))
 }
 
-/// Creates the tables, or upgrades them to [`FORMAT`], in one transaction. A newer format is left as it is.
-pub(crate) fn prepare(conn: &Connection, found: &Found) -> Result<(), LedgerError> {
-    let from = match found {
-        Found::Ledger(format) if *format >= FORMAT => return Ok(()),
-        Found::Ledger(format) => *format,
-        Found::Nothing | Found::Foreign => 0,
-    };
+/// Creates the tables, or upgrades them, in one transaction. A newer format is left as it is. Before an upgrade the ledger is copied to
+/// `<path>.format-<n>`, so that whatever the upgrade does can be undone by hand.
+pub(crate) fn prepare(conn: &Connection, found: &Found, known: &Formats, path: &Path) -> Result<(), LedgerError> {
+    let Formats { format, needs, upgrades } = *known;
     let mut steps = String::from("BEGIN IMMEDIATE;");
-    if from == 0 {
-        steps.push_str(CREATE);
-        steps.push_str(&format!(
-            "PRAGMA application_id = {APPLICATION_ID}; INSERT INTO format VALUES (1, {FORMAT}, {NEEDS});"
-        ));
-    } else {
-        let done = usize::try_from(from - 1).unwrap_or(usize::MAX);
-        for upgrade in UPGRADES.iter().skip(done) {
-            steps.push_str(upgrade);
+    match *found {
+        Found::Foreign => return Err(LedgerError::NotALedger { path: path.to_owned() }),
+        Found::Ledger(stored) if stored >= format => return Ok(()),
+        Found::Ledger(stored) => {
+            keep_copy(conn, path, stored)?;
+            let done = usize::try_from(stored - 1).unwrap_or(usize::MAX);
+            for upgrade in upgrades.iter().skip(done) {
+                steps.push_str(upgrade);
+            }
+            steps.push_str(&format!("UPDATE format SET format = {format}, needs = {needs};"));
         }
-        steps.push_str(&format!("UPDATE format SET format = {FORMAT}, needs = {NEEDS};"));
+        Found::Nothing => {
+            steps.push_str(CREATE);
+            upgrades.iter().for_each(|upgrade| steps.push_str(upgrade));
+            let mark =
+                format!("PRAGMA application_id = {APPLICATION_ID}; INSERT INTO format VALUES (1, {format}, {needs});");
+            steps.push_str(&mark);
+        }
     }
     steps.push_str("COMMIT;");
     let result = conn.execute_batch(&steps);
@@ -166,4 +179,103 @@ pub(crate) fn prepare(conn: &Connection, found: &Found) -> Result<(), LedgerErro
         let _ = conn.execute_batch("ROLLBACK");
     }
     result.map_err(LedgerError::sql("creating the tables"))
+}
+
+fn keep_copy(conn: &Connection, path: &Path, stored: i64) -> Result<(), LedgerError> {
+    let mut copy = path.as_os_str().to_owned();
+    copy.push(format!(".format-{stored}"));
+    let copy = PathBuf::from(copy);
+    let fail = |source| LedgerError::File { doing: "replacing the copy", path: copy.clone(), source };
+    // One left by an attempt that was interrupted may be incomplete.
+    match std::fs::remove_file(&copy) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(fail(error)),
+        _ => {}
+    }
+    let text = copy.to_str().ok_or_else(|| fail(std::io::ErrorKind::InvalidFilename.into()))?;
+    conn.execute("VACUUM INTO ?1", [text]).map(drop).map_err(LedgerError::sql("copying the ledger before its upgrade"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEXT: Formats = Formats {
+        format: 2,
+        needs: 1,
+        upgrades: &["ALTER TABLE runs ADD COLUMN budget INTEGER; CREATE TABLE labels (path TEXT PRIMARY KEY) STRICT;"],
+    };
+    const LATER: Formats = Formats { format: 3, needs: 3, upgrades: &[NEXT.upgrades[0], "DROP TABLE labels;"] };
+
+    fn open(path: &Path, known: &Formats) -> Result<Connection, LedgerError> {
+        let conn = Connection::open(path).map_err(LedgerError::sql("test"))?;
+        let found = inspect(&conn, known)?;
+        prepare(&conn, &found, known, path)?;
+        Ok(conn)
+    }
+    fn formats(conn: &Connection) -> (i64, i64) {
+        conn.query_row("SELECT format, needs FROM format", [], |r| Ok((r.get(0)?, r.get(1)?))).unwrap()
+    }
+
+    /// Goal: an update can be rolled back. This program opens, reads and writes what the next one has expanded, and leaves its format
+    /// alone; one that has been contracted beyond it is refused with words that help.
+    #[test]
+    fn expand_and_contract() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger.db");
+        drop(open(&path, &CURRENT).unwrap());
+        let record = crate::NewRecord::event("e", nas_types::time::Timestamp(1));
+        let append = || -> crate::Head {
+            let ledger = crate::Ledger::open(&path, crate::Options { ballast_bytes: 0 }).unwrap();
+            ledger.write(|tx| tx.append(&record)).unwrap()
+        };
+        assert_eq!(append().seq, 1);
+        let conn = open(&path, &NEXT).unwrap();
+        assert_eq!(formats(&conn), (2, 1));
+        conn.execute("INSERT INTO labels VALUES ('/a')", []).unwrap();
+        drop(conn);
+        // The copy is the ledger as it was.
+        let copy = dir.path().join("ledger.db.format-1");
+        assert_eq!(formats(&Connection::open(&copy).unwrap()), (1, 1));
+        assert_eq!(crate::verify_file(&copy, None).unwrap().count, 1);
+
+        let head = append();
+        assert_eq!(head.seq, 2);
+        assert!(crate::verify_file(&path, Some(head)).unwrap().is_ok());
+        let conn = open(&path, &NEXT).unwrap();
+        assert_eq!(formats(&conn), (2, 1));
+        assert_eq!(conn.query_row("SELECT count(*) FROM labels", [], |r| r.get::<_, i64>(0)).unwrap(), 1);
+        drop(conn);
+
+        drop(open(&path, &LATER).unwrap());
+        let error = crate::Ledger::open(&path, crate::Options { ballast_bytes: 0 }).unwrap_err();
+        assert!(matches!(error, LedgerError::TooNew { format: 3, needs: 3, known: 1 }), "{error:?}");
+        assert!(error.to_string().contains("newer program"));
+    }
+
+    /// Goal: a fresh ledger of the next format equals an upgraded one.
+    #[test]
+    fn fresh_equals_upgraded() {
+        let dir = tempfile::tempdir().unwrap();
+        let shape = |conn: &Connection| -> Vec<String> {
+            let mut s = conn.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").unwrap();
+            s.query_map([], |r| r.get(0)).unwrap().map(Result::unwrap).collect()
+        };
+        let (old, fresh) = (dir.path().join("old.db"), dir.path().join("fresh.db"));
+        drop(open(&old, &CURRENT).unwrap());
+        assert_eq!(shape(&open(&old, &NEXT).unwrap()), shape(&open(&fresh, &NEXT).unwrap()));
+    }
+
+    /// Goal: an upgrade that fails leaves the ledger at its old format, usable.
+    #[test]
+    fn failed_upgrade() {
+        const BROKEN: Formats =
+            Formats { format: 2, needs: 1, upgrades: &["CREATE TABLE extra (x) ; CREATE TABLE runs (x);"] };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger.db");
+        drop(open(&path, &CURRENT).unwrap());
+        assert!(open(&path, &BROKEN).is_err());
+        let conn = open(&path, &CURRENT).unwrap();
+        assert_eq!(formats(&conn), (1, 1));
+        assert!(conn.prepare("SELECT * FROM extra").is_err());
+    }
 }

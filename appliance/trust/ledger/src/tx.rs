@@ -490,7 +490,8 @@ impl<'c> Tx<'c> {
         changed: &[ManifestEntry],
     ) -> Result<(), LedgerError> {
         let sql = "INSERT INTO read_entries (run, path, commit_oid, content, ranges) VALUES (?1, ?2, ?3, ?4, ?5) \
-                   ON CONFLICT (run, path, commit_oid, content) DO UPDATE SET ranges = excluded.ranges";
+                   ON CONFLICT (run, path, commit_oid, content) DO UPDATE SET ranges = excluded.ranges \
+                   WHERE ranges <> excluded.ranges";
         let text = |oid: Option<Oid>| Value::Text(oid.map(|oid| oid.to_string()).unwrap_or_default());
         for entry in changed {
             let Version { commit, content } = entry.version;

@@ -153,3 +153,23 @@ fn reads_see_durable_state_only() {
     });
     assert_eq!(ledger.head().unwrap().seq, 80);
 }
+
+/// Goal: the chain can be verified while others write; what is appended meanwhile is part of it.
+#[test]
+fn verify_under_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(dir.path());
+    let fill = |tx: &mut nas_ledger::Tx<'_>| (0..5000).try_for_each(|_| tx.append(&event("fill")).map(drop));
+    ledger.write(fill).unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for _ in 0..50 {
+                ledger.write(|tx| tx.append(&event("more"))).unwrap();
+            }
+        });
+        let report = ledger.verify(None).unwrap();
+        assert!(report.is_ok() && report.count >= 5000);
+        writer.join().unwrap();
+    });
+    assert_eq!(ledger.verify(Some(ledger.head().unwrap())).unwrap().count, 5050);
+}

@@ -284,6 +284,11 @@ fn opening() {
     assert!(second.to_string().contains("in use"));
     assert!(matches!(nas_ledger::verify_file(ledger.path(), None), Err(LedgerError::InUse { .. })));
     assert!(!dir.path().join("ledger.db-shm").exists(), "no shared-memory file (FINDINGS §1)");
+    let mode = |name: &str| {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o777
+    };
+    assert_eq!((mode("ledger.db"), mode("ledger.db-wal")), (0o600, 0o600), "it holds hashes of secrets");
     let head = ledger.head().unwrap();
     let path = ledger.path().to_owned();
     drop(ledger);
