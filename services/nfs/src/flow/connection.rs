@@ -102,7 +102,7 @@ async fn read<S: Service>(
             Admission::Answer(reply) => (reply.len(), Err(reply)),
             Admission::Queue { lane, reply_bytes_max } => (reply_bytes_max, Ok(lane)),
         };
-        let bytes = (record.len() + reply_bytes).max(REQUEST_BYTES_MIN).min(IN_FLIGHT_BYTES_MAX);
+        let bytes = (record.len() + reply_bytes).clamp(REQUEST_BYTES_MIN, IN_FLIGHT_BYTES_MAX);
         let units = u32::try_from(bytes.div_ceil(BUDGET_UNIT_BYTES)).expect("because the budget is far below 4 TiB");
         // Here the connection stops being read until replies are out. The writer's time-out ends a wait without hope.
         let budget = Arc::clone(&budget);
