@@ -105,6 +105,17 @@ pub enum Event {
     OwnerConfirmed,
 }
 
+/// What a restart of the program within one boot must not forget: the last reading and why it was trusted.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Snapshot {
+    boot_id: String,
+    wall: Timestamp,
+    boottime_ms: i64,
+    synced: bool,
+    confirmed: bool,
+    jumped_by_ms: Option<i64>,
+}
+
 /// State of trust in the wall clock. Starts without trust.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trust {
@@ -120,6 +131,30 @@ impl Trust {
     #[must_use]
     pub fn new(last_record: Timestamp) -> Self {
         Self { last_record, last: None, synced: false, confirmed: false, jumped_by_ms: None }
+    }
+
+    /// To be persisted now and then; `None` before the first reading.
+    #[must_use]
+    pub fn snapshot(&self, boot_id: BootId) -> Option<Snapshot> {
+        let (wall, boottime_ms) = self.last?;
+        let Self { synced, confirmed, jumped_by_ms, .. } = *self;
+        Some(Snapshot { boot_id: boot_id.to_string(), wall, boottime_ms, synced, confirmed, jumped_by_ms })
+    }
+
+    /// At start, with the time of the ledger's last record and what was persisted. Within the same boot the clock is compared with the persisted reading, so a
+    /// jump while the program was stopped shows; what another boot persisted says nothing.
+    #[must_use]
+    pub fn resume(last_record: Timestamp, persisted: Option<&Snapshot>, boot_id: BootId) -> Self {
+        match persisted {
+            Some(s) if s.boot_id.parse() == Ok(boot_id) => Self {
+                last_record,
+                last: Some((s.wall, s.boottime_ms)),
+                synced: s.synced,
+                confirmed: s.confirmed,
+                jumped_by_ms: s.jumped_by_ms,
+            },
+            _ => Self::new(last_record),
+        }
     }
 
     /// Why the clock is not trusted; `None` when it is.
@@ -235,6 +270,26 @@ mod tests {
                 assert!(trust.step(Event::OwnerConfirmed));
             }
         }
+    }
+
+    /// Goal: a restart of the program within one boot keeps trust and finds a jump meanwhile; a reboot starts without trust.
+    #[test]
+    fn restart_of_the_program() {
+        let (boot, other) = (BootId(1), BootId(2));
+        let mut trust = Trust::new(Timestamp(0));
+        assert_eq!(trust.snapshot(boot), None);
+        read(&mut trust, YEAR_2026, 1000, true);
+        let json = serde_json::to_string(&trust.snapshot(boot)).unwrap();
+        let persisted: Option<Snapshot> = serde_json::from_str(&json).unwrap();
+        let mut quiet = Trust::resume(Timestamp(0), persisted.as_ref(), boot);
+        read(&mut quiet, YEAR_2026 + 5000, 6000, true);
+        assert!(quiet.is_trusted());
+        let mut jumped = Trust::resume(Timestamp(0), persisted.as_ref(), boot);
+        read(&mut jumped, YEAR_2026 + 9 * HOUR, 6000, true);
+        assert!(matches!(jumped.doubt(), Some(Doubt::Jumped { .. })));
+        let again = Trust::resume(Timestamp(0), jumped.snapshot(boot).as_ref(), boot);
+        assert!(!again.is_trusted(), "restarting is no confirmation");
+        assert_eq!(Trust::resume(Timestamp(0), persisted.as_ref(), other), Trust::new(Timestamp(0)));
     }
 
     #[test]

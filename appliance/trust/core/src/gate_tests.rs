@@ -50,6 +50,16 @@ fn digest_binds_every_part() {
     assert!("zz".parse::<GateDigest>().is_err());
 }
 
+/// Goal: the encoding never changes by accident; gates that wait for an answer across an update depend on it.
+#[test]
+fn digest_is_fixed() {
+    let changes = [change("/a", None, Some(file(1))), change("/b", Some(file(1)), None)];
+    assert_eq!(
+        digest("main", lease(), &changes).to_string(),
+        "dca2b96fd75afbabf23b3054ef1dd1f4d20ebd89518e6144d4641382347f08df"
+    );
+}
+
 /// Goal: moving bytes between neighbouring fields never gives the same digest (length prefixes).
 #[test]
 fn digest_is_not_confused_by_boundaries() {

@@ -361,6 +361,10 @@ impl Inner {
             open.closures += 1;
             return Ok(Arc::clone(&open.shared));
         }
+        if !self.conn.is_autocommit() {
+            // A rollback failed earlier; nothing can be written before it is made up for.
+            self.conn.execute_batch("ROLLBACK").map_err(LedgerError::sql("undoing a lost transaction"))?;
+        }
         self.conn.execute_batch("BEGIN IMMEDIATE").map_err(LedgerError::sql("beginning"))?;
         let shared = Arc::new(Batch::default());
         self.batch = Some(OpenBatch { shared: Arc::clone(&shared), end_before: self.end, closures: 1 });
@@ -406,14 +410,21 @@ impl Inner {
                 self.stats.closures += closures;
                 self.settle(Ok(()));
             }
-            Err(error) => self.lose(&error),
+            Err(error) => {
+                self.lose(&error);
+                if error.sqlite_error_code() == Some(rusqlite::ErrorCode::SystemIoFailure) {
+                    // The transaction may lie whole in the WAL though its sync failed, and would come back after a crash. Emptying the WAL takes
+                    // it away; where the device fails at that too, only the next start shows what it kept.
+                    let _ = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+                }
+            }
         }
     }
 
     /// Undoes the open transaction and tells everyone in it.
     fn lose(&mut self, error: &rusqlite::Error) {
         if !self.conn.is_autocommit() {
-            // A failing rollback leaves the transaction open; the next BEGIN then says so.
+            // A failing rollback leaves the transaction open; whoever comes next tries again.
             let _ = self.conn.execute_batch("ROLLBACK");
         }
         if let Some(open) = &self.batch {

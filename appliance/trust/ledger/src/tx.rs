@@ -198,8 +198,8 @@ impl Reader<'_> {
 
     /// A lease and all its descendants (SPEC LEASE-3), ancestors before descendants.
     pub fn lease_and_descendants(&self, lease: LeaseId) -> Result<Vec<LeaseRow>, LedgerError> {
-        let tail = "WHERE id IN (WITH RECURSIVE below (id) AS (VALUES (?1) UNION SELECT l.id FROM leases AS l \
-                    JOIN below ON l.parent = below.id) SELECT id FROM below) ORDER BY created_at, parent IS NOT NULL, id";
+        let tail = "JOIN (WITH RECURSIVE below (below_id, depth) AS (VALUES (?1, 0) UNION ALL SELECT l.id, depth + 1 FROM leases AS l \
+                    JOIN below ON l.parent = below_id) SELECT below_id, depth FROM below) ON below_id = id ORDER BY depth, id";
         self.select(tail, &[lease.store()])
     }
 

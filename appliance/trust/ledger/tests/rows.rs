@@ -88,6 +88,8 @@ fn revoking_reaches_descendants() {
         [&a, &b, &aa].into_iter().try_for_each(|row| tx.insert(row))
     };
     ledger.write(add).unwrap();
+    let order: Vec<_> = ledger.read(|r| r.lease_and_descendants(w.lease.id)).unwrap().iter().map(|l| l.id).collect();
+    assert_eq!((order[0], order[3]), (w.lease.id, aa.id), "ancestors come first");
     let mut revoked = ledger.write(|tx| tx.revoke_lease(a.id, Timestamp(9))).unwrap();
     let mut want = vec![a.id, aa.id];
     revoked.sort();
