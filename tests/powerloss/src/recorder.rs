@@ -52,7 +52,7 @@ impl Recorder {
         for dir in [&disk_dir, &volume_dir] {
             fs::create_dir(dir).map_err(Error::file("cannot create", dir))?;
         }
-        let (server, disk) = start_server(&program, &disk_dir, &backing, &log)?;
+        let (server, disk) = start_server(&program, [&disk_dir, &backing, &log, &volume_dir])?;
         let device = LoopDevice::attach(&disk_dir.join(DISK), true)?;
         let volume = Mounted::mount(device.device(), &volume_dir, "btrfs", MOUNT_OPTIONS)?;
         Ok(Self { volume, device, disk, server, scratch })
@@ -84,7 +84,8 @@ impl Recorder {
     /// # Errors
     /// [`Error::Busy`] while a program still uses the file system: end it first.
     pub fn stop(self) -> Result<Log, Error> {
-        let Self { volume, device, disk, mut server, scratch } = self;
+        // Locals drop in reverse: on an early return the parts go in the same order as on drop.
+        let Self { scratch, mut server, disk, device, volume } = self;
         volume.unmount().map_err(Error::Busy)?;
         drop(device);
         // The kernel frees a loop device when its last opener (a device scanner, say) has closed it.
@@ -102,9 +103,11 @@ impl Recorder {
     }
 }
 
-fn start_server(program: &Path, dir: &Path, backing: &Path, log: &Path) -> Result<(Process, Mounted), Error> {
+/// `arguments`: where the disk shall be, its backing file, its log, where the file system will be.
+fn start_server(program: &Path, arguments: [&Path; 4]) -> Result<(Process, Mounted), Error> {
     let mut command = Command::new(program);
-    command.arg(dir).arg(backing).arg(log).stdin(Stdio::null()).stdout(Stdio::piped());
+    // The pipe to its input stays open as long as this process lives, which is how it learns of our death.
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut server =
         Process::spawn(&mut command).map_err(|error| Error::Server(format!("cannot start it: {error}")))?;
     let stdout = server.child().stdout.take().expect("because it was asked for");
@@ -113,7 +116,7 @@ fn start_server(program: &Path, dir: &Path, backing: &Path, log: &Path) -> Resul
     if line.trim() != "ready" {
         return Err(Error::Server("it ended before the disk was there; is /dev/fuse usable?".to_owned()));
     }
-    Ok((server, Mounted::adopt(dir)))
+    Ok((server, Mounted::adopt(arguments[0])))
 }
 
 /// The server's program: named by the environment, beside this test program, or built now.

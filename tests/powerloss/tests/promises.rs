@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of a test may panic like the test itself")]
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufRead, Write};
 use std::path::Path;
 
 use nas_powerloss::{Crash, Log, Recorder, Report, Sweep};
@@ -78,4 +78,63 @@ fn one_missing_fsync_is_found() {
     let report = sweep(&log);
     assert!(!report.losses.is_empty(), "{report}");
     assert!(report.losses.iter().all(|loss| loss.message.starts_with("file 3")), "{report}");
+}
+
+fn mounts_and_loops() -> String {
+    let backing =
+        |name: &std::ffi::OsStr| std::fs::read_to_string(Path::new("/sys/block").join(name).join("loop/backing_file"));
+    let devices = std::fs::read_dir("/sys/block").unwrap().flatten();
+    let loops: String = devices.filter_map(|device| backing(&device.file_name()).ok()).collect();
+    std::fs::read_to_string("/proc/self/mounts").unwrap() + &loops
+}
+
+/// Goal: a recording that is still in use does not end quietly, and whatever happens to it, nothing stays mounted.
+#[test]
+fn nothing_stays_behind() {
+    let Some(recorder) = or_skip(Recorder::start(DISK_BYTES)) else { return };
+    let place = recorder.mount_dir().parent().unwrap().to_str().unwrap().to_owned();
+    let held = File::create(recorder.mount_dir().join("held")).unwrap();
+    assert!(mounts_and_loops().contains(&place));
+    assert!(matches!(recorder.stop(), Err(nas_powerloss::Error::Busy(_))));
+    drop(held);
+    assert!(nas_testkit::wait_until(std::time::Duration::from_secs(30), || !mounts_and_loops().contains(&place)));
+}
+
+/// Goal: another program can put markers too, with the means of a shell.
+#[test]
+fn a_shell_can_promise() {
+    let Some(recorder) = or_skip(Recorder::start(DISK_BYTES)) else { return };
+    let mark = recorder.marker_path();
+    let script = "printf one > \"$0\"; printf two >> \"$0\"";
+    let status = std::process::Command::new("sh").arg("-c").arg(script).arg(&mark).status().unwrap();
+    assert!(status.success());
+    let log = recorder.stop().unwrap();
+    let texts: Vec<&str> = log.markers().iter().map(|marker| marker.text.as_str()).collect();
+    assert_eq!(texts, ["one", "two"]);
+}
+
+/// Set for the child of `an_orphaned_disk_takes_itself_down`.
+const ORPHAN: &str = "NAS_POWERLOSS_ORPHAN";
+
+/// Goal: a test program killed in the middle of a recording leaves no mount and no loop device.
+#[test]
+fn an_orphaned_disk_takes_itself_down() {
+    if std::env::var_os(ORPHAN).is_some() {
+        // The child: record, say where, and wait to be killed.
+        let recorder = Recorder::start(DISK_BYTES).unwrap();
+        println!("\nplace {}", recorder.mount_dir().parent().unwrap().display());
+        std::thread::park();
+    }
+    let Some(probe) = or_skip(Recorder::start(DISK_BYTES)) else { return };
+    drop(probe);
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "an_orphaned_disk_takes_itself_down", "--nocapture"]).env(ORPHAN, "1");
+    let mut child = nas_testkit::Process::spawn(command.stdout(std::process::Stdio::piped())).unwrap();
+    let stdout = std::io::BufReader::new(child.child().stdout.take().unwrap());
+    let place = stdout.lines().map_while(Result::ok).find_map(|line| line.strip_prefix("place ").map(str::to_owned));
+    let place = place.expect("because the child says where it records");
+    assert!(mounts_and_loops().contains(&place));
+    child.kill();
+    assert!(nas_testkit::wait_until(std::time::Duration::from_secs(30), || !mounts_and_loops().contains(&place)));
+    std::fs::remove_dir_all(place).unwrap();
 }
