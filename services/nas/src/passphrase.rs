@@ -45,9 +45,11 @@ pub(crate) fn prompt(question: &str) -> Result<Secret, Failure> {
     };
     let mut tty = OpenOptions::new().read(true).write(true).open("/dev/tty").map_err(no_terminal)?;
     let io = |e| Failure::io("asking at the terminal")(e);
-    tty.write_all(question.as_bytes()).map_err(io)?;
     let line = {
+        // Quiet first: what is typed as soon as the question shows must neither be seen nor flushed away.
         let quiet = Quiet::new(&tty).map_err(io)?;
+        let mut screen = quiet.tty;
+        screen.write_all(question.as_bytes()).map_err(io)?;
         read_line(quiet.tty)
     };
     tty.write_all(b"\n").map_err(io)?;

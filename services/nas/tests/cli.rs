@@ -1,5 +1,7 @@
 //! The whole program against a small HTTP responder: what goes over the wire, what is printed, kept and exited with.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test by panicking")]
+
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -384,4 +386,78 @@ fn a_failed_import_is_cut() {
     check_exit(&output, 1);
     assert!(!setup.last().whole, "the box saw a complete body");
     assert!(stderr(&output).contains("Too many open files"), "{}", stderr(&output));
+}
+
+/// A terminal of its own for the program, which is driven from `keyboard`.
+struct Terminal {
+    keyboard: fs::File,
+    slave: fs::File,
+}
+
+impl Terminal {
+    fn new() -> Self {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&keyboard).unwrap();
+        unlockpt(&keyboard).unwrap();
+        let name = ptsname(&keyboard, Vec::new()).unwrap();
+        let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY;
+        let slave = rustix::fs::open(name.as_c_str(), flags, rustix::fs::Mode::empty()).unwrap();
+        Self { keyboard: keyboard.into(), slave: slave.into() }
+    }
+
+    /// Reads what is on the screen until `text` is there.
+    fn wait_for(&mut self, screen: &mut String, text: &str) {
+        while !screen.contains(text) {
+            let mut buffer = [0; 256];
+            let len = self.keyboard.read(&mut buffer).unwrap();
+            screen.push_str(std::str::from_utf8(&buffer[..len]).unwrap());
+        }
+    }
+
+    fn echoes(&self) -> bool {
+        let modes = rustix::termios::tcgetattr(&self.slave).unwrap().local_modes;
+        modes.contains(rustix::termios::LocalModes::ECHO | rustix::termios::LocalModes::ICANON)
+    }
+
+    /// Answers `questions` in turn with `keys`; gives the exit code and the screen.
+    fn run(&mut self, setup: &Setup, args: &[&str], answers: &[(&str, &[u8])]) -> (Option<i32>, String) {
+        let plain = setup.command(args);
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "--wait"]).arg(plain.get_program()).args(plain.get_args()).env_clear();
+        command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.stdin(self.slave.try_clone().unwrap()).stdout(std::process::Stdio::null());
+        let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+        let mut screen = String::new();
+        for (question, keys) in answers {
+            self.wait_for(&mut screen, question);
+            self.keyboard.write_all(keys).unwrap();
+        }
+        (child.wait().unwrap().code(), screen)
+    }
+}
+
+/// Goal: a passphrase is typed unseen and can be corrected, and the terminal is as before, also after Ctrl-C.
+#[test]
+fn typing_a_passphrase() {
+    let setup = Setup::new(|_| (200, json!({ "token": "nas_owner_secret", "expires_at": TIME })));
+    let mut terminal = Terminal::new();
+    let typed = b"x\x15correct horsf\x7fe battery\xc3\xa9\x7f\r";
+    let (code, screen) = terminal.run(&setup, &["owner", "login"], &[("passphrase: ", typed)]);
+    assert_eq!(code, Some(0), "{screen}");
+    assert_eq!(setup.last().json(), json!({ "passphrase": "correct horse battery" }));
+    assert!(!screen.contains("horse") && terminal.echoes(), "{screen}");
+
+    let calls = setup.seen.lock().unwrap().len();
+    let (code, _) = terminal.run(&setup, &["owner", "login"], &[("passphrase: ", b"corr\x03")]);
+    assert_eq!(code, Some(1));
+    assert!(terminal.echoes());
+    let bootstrap = setup.secret_file("owner.bootstrap", "boot");
+    let init = ["owner", "init", "--bootstrap-file", &bootstrap];
+    let answers: [(&str, &[u8]); 2] = [("at least): ", b"correct horse\r"), ("Once more: ", b"correct house\r")];
+    assert_eq!(terminal.run(&setup, &init, &answers).0, Some(2));
+    assert_eq!(setup.seen.lock().unwrap().len(), calls, "nothing may have been sent");
+    let answers: [(&str, &[u8]); 2] = [("at least): ", b"correct horse\r"), ("Once more: ", b"correct horse\r")];
+    assert_eq!(terminal.run(&setup, &init, &answers).0, Some(0));
+    assert_eq!(setup.last().json()["passphrase"], "correct horse");
 }
