@@ -75,7 +75,7 @@ impl Gateway {
     }
 
     fn refusal(&self, xid: u32, refusal: Refusal) -> Vec<u8> {
-        let mut reply = self.buffers.take();
+        let mut reply = self.buffers.take(0);
         rpc::refuse(&mut reply, xid, refusal);
         reply
     }
@@ -108,7 +108,7 @@ impl Gateway {
     /// Runs a call and returns its whole reply.
     fn run(&self, target: Target, call: &Call<'_>, peer: IpAddr) -> Vec<u8> {
         let context = Context { door: &self.door, key: &self.key, peer, credential: call.credential };
-        let mut reply = self.buffers.take();
+        let mut reply = self.buffers.take(reply_bytes_max(target, call));
         rpc::begin_reply(&mut reply, call.xid);
         let mut out = Writer::new(&mut reply);
         let done = match target {
@@ -142,6 +142,20 @@ fn is_memorable(reply: &[u8]) -> bool {
     reply.get(STATUS_AT..STATUS_AT + 4) != Some(&(Status::Jukebox as u32).to_be_bytes()[..])
 }
 
+/// The reply to this call will not be longer, in bytes.
+fn reply_bytes_max(target: Target, call: &Call<'_>) -> usize {
+    let args = call.args.clone();
+    let body = match target {
+        Target::Nfs(Procedure::Read) => RangeArgs::parse(args).map_or(0, |args| args.count.min(READ_BYTES_MAX)),
+        Target::Nfs(procedure @ (Procedure::ReadDir | Procedure::ReadDirPlus)) => {
+            ReadDirArgs::parse(args, procedure == Procedure::ReadDirPlus)
+                .map_or(0, |args| args.maxcount.min(READDIR_BYTES_MAX))
+        }
+        Target::Nfs(_) | Target::Mount(_) => 0,
+    };
+    body as usize + REPLY_OVERHEAD_BYTES
+}
+
 impl Service for Gateway {
     fn admit(&self, record: &[u8], peer: IpAddr) -> Admission {
         let Ok(call) = Call::parse(record) else { return Admission::Close };
@@ -150,7 +164,7 @@ impl Service for Gateway {
             Err(refusal) => return Admission::Answer(self.refusal(call.xid, refusal)),
         };
         if target.is_null() {
-            let mut reply = self.buffers.take();
+            let mut reply = self.buffers.take(0);
             rpc::begin_reply(&mut reply, call.xid);
             rpc::finish_reply(&mut reply);
             return Admission::Answer(reply);
@@ -160,19 +174,8 @@ impl Service for Gateway {
             Credential::Bad => return Admission::Answer(self.refusal(call.xid, Refusal::BadCredential)),
             Credential::Unknown => return Admission::Answer(self.refusal(call.xid, Refusal::RejectedCredential)),
         }
-        let args = call.args.clone();
-        let body = match target {
-            Target::Nfs(Procedure::Read) => RangeArgs::parse(args).map_or(0, |args| args.count.min(READ_BYTES_MAX)),
-            Target::Nfs(Procedure::ReadDir) => {
-                ReadDirArgs::parse(args, false).map_or(0, |args| args.maxcount.min(READDIR_BYTES_MAX))
-            }
-            Target::Nfs(Procedure::ReadDirPlus) => {
-                ReadDirArgs::parse(args, true).map_or(0, |args| args.maxcount.min(READDIR_BYTES_MAX))
-            }
-            Target::Nfs(_) | Target::Mount(_) => 0,
-        };
         let lane = self.lane(target, &call, peer);
-        Admission::Queue { lane, reply_bytes_max: body as usize + REPLY_OVERHEAD_BYTES }
+        Admission::Queue { lane, reply_bytes_max: reply_bytes_max(target, &call) }
     }
 
     fn serve(&self, request: Request) {

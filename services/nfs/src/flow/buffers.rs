@@ -1,8 +1,14 @@
 //! Buffers that are used again, so that a steady load allocates nothing.
+//!
+//! Small and large ones are kept apart: what a request counts against its connection's budget is the length of its
+//! bytes, so a small reply must not hold a large buffer.
 
 use parking_lot::Mutex;
 
-use crate::limits::FREE_BUFFER_BYTES_MAX;
+use crate::limits::{FREE_BUFFER_BYTES_MAX, REQUEST_BYTES_MIN};
+
+/// Up to this capacity a buffer is small: the least that any request counts.
+pub(crate) const SMALL_BYTES_MAX: usize = REQUEST_BYTES_MIN;
 
 #[derive(Default)]
 struct Free {
@@ -10,28 +16,42 @@ struct Free {
     bytes: usize,
 }
 
-/// A free list bounded by bytes.
+impl Free {
+    fn take(&mut self) -> Option<Vec<u8>> {
+        let buffer = self.buffers.pop()?;
+        self.bytes -= buffer.capacity();
+        Some(buffer)
+    }
+
+    fn give(&mut self, mut buffer: Vec<u8>) {
+        if self.bytes + buffer.capacity() <= FREE_BUFFER_BYTES_MAX / 2 {
+            buffer.clear();
+            self.bytes += buffer.capacity();
+            self.buffers.push(buffer);
+        }
+    }
+}
+
+/// Two free lists, each bounded by bytes.
 #[derive(Default)]
 pub(crate) struct Buffers {
-    free: Mutex<Free>,
+    small: Mutex<Free>,
+    large: Mutex<Free>,
 }
 
 impl Buffers {
-    /// An empty buffer.
-    pub(crate) fn take(&self) -> Vec<u8> {
-        let mut free = self.free.lock();
-        let buffer = free.buffers.pop().unwrap_or_default();
-        free.bytes -= buffer.capacity();
-        buffer
+    /// An empty buffer for at most `len` bytes.
+    pub(crate) fn take(&self, len: usize) -> Vec<u8> {
+        let free = if len <= SMALL_BYTES_MAX { &self.small } else { &self.large };
+        free.lock().take().unwrap_or_default()
     }
 
     /// Gives a buffer back. It is dropped when enough are free.
-    pub(crate) fn give(&self, mut buffer: Vec<u8>) {
-        let mut free = self.free.lock();
-        if buffer.capacity() > 0 && free.bytes + buffer.capacity() <= FREE_BUFFER_BYTES_MAX {
-            buffer.clear();
-            free.bytes += buffer.capacity();
-            free.buffers.push(buffer);
+    pub(crate) fn give(&self, buffer: Vec<u8>) {
+        match buffer.capacity() {
+            0 => {}
+            1..=SMALL_BYTES_MAX => self.small.lock().give(buffer),
+            _ => self.large.lock().give(buffer),
         }
     }
 }
@@ -45,11 +65,20 @@ mod tests {
     fn bounded() {
         let buffers = Buffers::default();
         for _ in 0..5 {
-            buffers.give(vec![1; FREE_BUFFER_BYTES_MAX / 4]);
+            buffers.give(vec![1; FREE_BUFFER_BYTES_MAX / 8]);
         }
-        assert!(buffers.free.lock().bytes <= FREE_BUFFER_BYTES_MAX);
-        let buffer = buffers.take();
-        assert!(buffer.is_empty() && buffer.capacity() >= FREE_BUFFER_BYTES_MAX / 4);
-        assert_eq!(buffers.free.lock().buffers.len(), 3);
+        assert!(buffers.large.lock().bytes <= FREE_BUFFER_BYTES_MAX / 2);
+        let buffer = buffers.take(SMALL_BYTES_MAX + 1);
+        assert!(buffer.is_empty() && buffer.capacity() >= FREE_BUFFER_BYTES_MAX / 8);
+        assert_eq!(buffers.large.lock().buffers.len(), 3);
+    }
+
+    /// Goal: who asks for little never gets a large buffer.
+    #[test]
+    fn small_and_large_are_apart() {
+        let buffers = Buffers::default();
+        buffers.give(Vec::with_capacity(1 << 20));
+        assert!(buffers.take(SMALL_BYTES_MAX).capacity() <= SMALL_BYTES_MAX);
+        assert!(buffers.take(SMALL_BYTES_MAX + 1).capacity() >= 1 << 20);
     }
 }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
-use super::buffers::Buffers;
+use super::buffers::{Buffers, SMALL_BYTES_MAX};
 use super::pool::Pool;
 use super::reply::{Reply, ReplyTo};
 use super::{Admission, Request, Service};
@@ -78,6 +78,9 @@ async fn read<S: Service>(
 ) -> Result<(), ConnectionError> {
     let budget = Arc::new(Semaphore::new(IN_FLIGHT_BYTES_MAX / BUDGET_UNIT_BYTES));
     let mut patience = FIRST_CALL_TIMEOUT;
+    // Records are put together here. A small one is copied out, so that what waits in the queue is no larger than what
+    // it counts; a large one leaves with its buffer.
+    let mut assembly = Vec::new();
     loop {
         let ready = tokio::select! {
             biased;
@@ -91,29 +94,33 @@ async fn read<S: Service>(
             Ok(Err(error)) => return Err(error.into()),
             Err(_) => return Err(ConnectionError::Idle(patience)),
         }
-        let mut record = shared.buffers.take();
-        timeout(RECORD_TIMEOUT, records.read(&mut record))
+        timeout(RECORD_TIMEOUT, records.read(&mut assembly))
             .await
             .map_err(|_| ConnectionError::SlowRecord(RECORD_TIMEOUT))??;
         patience = IDLE_TIMEOUT;
 
-        let (reply_bytes, lane) = match shared.service.admit(&record, peer) {
+        let (reply_bytes, lane) = match shared.service.admit(&assembly, peer) {
             Admission::Close => return Err(ConnectionError::NotRpc),
             Admission::Answer(reply) => (reply.len(), Err(reply)),
             Admission::Queue { lane, reply_bytes_max } => (reply_bytes_max, Ok(lane)),
         };
-        let bytes = (record.len() + reply_bytes).clamp(REQUEST_BYTES_MIN, IN_FLIGHT_BYTES_MAX);
+        let bytes = (assembly.len() + reply_bytes).clamp(REQUEST_BYTES_MIN, IN_FLIGHT_BYTES_MAX);
         let units = u32::try_from(bytes.div_ceil(BUDGET_UNIT_BYTES)).expect("because the budget is far below 4 TiB");
         // Here the connection stops being read until replies are out. The writer's time-out ends a wait without hope.
         let budget = Arc::clone(&budget);
         let budget = budget.acquire_many_owned(units).await.expect("because the budget is never closed");
         let reply_to = ReplyTo { replies: replies.clone(), budget };
         match lane {
-            Ok(lane) => shared.pool.submit(lane, Request { record, peer, reply_to }),
-            Err(reply) => {
-                shared.buffers.give(record);
-                reply_to.send(reply);
+            Ok(lane) => {
+                let mut record = shared.buffers.take(assembly.len());
+                if assembly.len() <= SMALL_BYTES_MAX {
+                    record.extend_from_slice(&assembly);
+                } else {
+                    std::mem::swap(&mut record, &mut assembly);
+                }
+                shared.pool.submit(lane, Request { record, peer, reply_to });
             }
+            Err(reply) => reply_to.send(reply),
         }
     }
 }

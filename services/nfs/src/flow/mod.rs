@@ -13,6 +13,8 @@ pub(crate) mod connection;
 pub(crate) mod pool;
 pub(crate) mod queue;
 pub(crate) mod reply;
+#[cfg(test)]
+mod tests;
 
 use std::net::IpAddr;
 

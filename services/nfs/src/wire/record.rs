@@ -100,7 +100,7 @@ impl<R: AsyncRead + Unpin> RecordReader<R> {
                 }
             } else {
                 if record.len() == record.capacity() {
-                    record.reserve(missing.min(record.len().max(FIRST_RESERVE_BYTES)));
+                    record.reserve_exact(missing.min(record.len().max(FIRST_RESERVE_BYTES)));
                 }
                 let room = missing.min(record.capacity() - record.len());
                 if (&mut self.stream).take(room as u64).read_buf(record).await? == 0 {

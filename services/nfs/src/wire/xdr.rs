@@ -143,6 +143,7 @@ impl<'a> Writer<'a> {
     /// Appends `len` zeroes and returns them, to be filled in place.
     pub(crate) fn space(&mut self, len: usize) -> &mut [u8] {
         let start = self.bytes.len();
+        self.bytes.reserve_exact(len + 4);
         self.bytes.resize(start + len, 0);
         &mut self.bytes[start..]
     }
