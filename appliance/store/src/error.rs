@@ -51,6 +51,14 @@ pub enum StoreError {
         /// Why.
         source: FsError,
     },
+    /// History refused.
+    #[error("history: {what}")]
+    History {
+        /// What was being done.
+        what: &'static str,
+        /// Why.
+        source: nas_history::HistoryError,
+    },
     /// A file of the Store's own does not hold what it must.
     #[error("'{path}' is damaged: {why}")]
     Damaged {
@@ -76,6 +84,9 @@ pub enum StoreError {
     /// A writer kept changing the file while it was being committed (copy engine only).
     #[error("'{0}' kept changing while it was read for a commit; it is tried again after a pause")]
     Busy(nas_types::path::TreePath),
+    /// Another stage of the same merge is at work, or was not published.
+    #[error("the same merge is being prepared already; try again when it is decided")]
+    StagedAlready,
     /// Opening an embedded store needs a program that failed.
     #[error("'{program}' failed: {why}")]
     Program {
@@ -98,6 +109,22 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Did it fail because the pool or the quota is full?
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => matches!(source.kind(), std::io::ErrorKind::StorageFull),
+            Self::Files { source, .. } => matches!(source, FsError::NoSpace | FsError::Quota),
+            Self::History { source, .. } => source.is_no_space(),
+            Self::NoSpace => true,
+            _ => false,
+        }
+    }
+
+    pub(crate) fn history(what: &'static str) -> impl FnOnce(nas_history::HistoryError) -> Self {
+        move |source| Self::History { what, source }
+    }
+
     pub(crate) fn io(what: &'static str, path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.display().to_string();
         move |source| Self::Io { what, path, source }

@@ -118,6 +118,7 @@ impl Journal {
                 e.raw_os_error()
                     .map_or(FsError::Io, |n| crate::error::fs_error(rustix::io::Errno::from_raw_os_error(n)))
             })?;
+            nas_types::failpoint::hit("store.mark.written");
             self.marked.store(true, Ordering::Release);
         }
         Ok(())
@@ -156,6 +157,11 @@ impl Journal {
 
     pub(crate) fn is_dirty(&self) -> bool {
         !self.dirty.lock().is_empty()
+    }
+
+    /// Paths changed since the last commit, sorted.
+    pub(crate) fn dirty_paths(&self) -> Vec<TreePath> {
+        self.dirty.lock().paths.iter().cloned().collect()
     }
 
     pub(crate) fn last_change(&self) -> Instant {

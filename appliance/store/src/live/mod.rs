@@ -39,6 +39,7 @@ use crate::space::{Limits, SpaceGuard, Usage};
 
 pub(crate) mod attr;
 pub(crate) mod fds;
+mod import;
 pub(crate) mod journal;
 mod list;
 mod names;
@@ -190,6 +191,14 @@ impl LiveDir {
         *self.nodes.lock() = NodeTable::new(self.root_id);
         self.moves.fetch_add(1, Ordering::AcqRel);
         self.close_files();
+    }
+
+    /// Takes over where files are from the generation before, whose inode numbers are the same. Every use is checked by statx.
+    pub(crate) fn adopt_nodes(&self, former: &Self) {
+        let known = std::mem::replace(&mut *former.nodes.lock(), NodeTable::new(former.root_id));
+        if former.root_id == self.root_id {
+            *self.nodes.lock() = known;
+        }
     }
 
     /// Starts a change: writable, marked dirty on disk. Ordinary changes hold the lock for reading.

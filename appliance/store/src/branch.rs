@@ -1,0 +1,463 @@
+//! A branch: the live directory of one run, and its line of commits (SPEC BRANCH).
+//!
+//! On disk: `branch/<role>.<run>/` with `live` (the files), `state.json` (what does not change by writing files) and, while
+//! there are changes that no commit holds, `dirty` (the durable mark). The tip is the ref, nothing else.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use nas_history::{Expect, refs};
+use nas_types::failpoint;
+use nas_types::fs::{FileKind, FsError};
+use nas_types::id::{GateId, LeaseId, RunId};
+use nas_types::lease::BranchName;
+use nas_types::object::{Oid, Provenance};
+use nas_types::path::TreePath;
+use nas_types::time::Timestamp;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::apply::{Import, apply};
+use crate::disk::changed_since;
+use crate::error::StoreError;
+use crate::live::LiveDir;
+use crate::live::journal::read_mark;
+use crate::schedule::Hook;
+use crate::space::Limits;
+use crate::store::Core;
+
+/// How much earlier than the mark a ctime may be and still count as "since": the kernel's clock is coarse, and a
+/// corrected wall clock may have gone back meanwhile.
+const MARK_SLACK_MS: i64 = 3_600_000;
+
+/// Why a commit is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommitReason {
+    /// Nothing was written for a while (SPEC MOUNT-2).
+    Quiet,
+    /// A client asked for durability (SPEC MOUNT-2).
+    Durability,
+    /// Someone asked for a commit, with this message.
+    Explicit(String),
+    /// A named checkpoint (SPEC BRANCH-7).
+    Checkpoint(String),
+    /// The branch is proposed for merging.
+    Propose,
+    /// Files are brought back to a commit.
+    Restore(Oid),
+    /// Files were imported.
+    Import(String),
+}
+
+impl CommitReason {
+    /// The commit's message.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match self {
+            Self::Quiet => "Automatic commit after quiet".into(),
+            Self::Durability => "Automatic commit after a sync".into(),
+            Self::Explicit(message) => message.clone(),
+            Self::Checkpoint(name) => format!("Checkpoint {name}"),
+            Self::Propose => "Commit before a proposal".into(),
+            Self::Restore(to) => format!("Restore {}", to.short()),
+            Self::Import(what) => format!("Import {what}"),
+        }
+    }
+}
+
+/// A commit that was made, for whoever records it.
+#[derive(Debug, Clone)]
+pub struct Committed {
+    /// On which branch.
+    pub branch: BranchName,
+    /// The commit.
+    pub commit: Oid,
+    /// The one before it.
+    pub parent: Oid,
+    /// Why.
+    pub reason: CommitReason,
+    /// Paths looked at.
+    pub paths: usize,
+    /// Objects it added.
+    pub objects: usize,
+    /// Bytes it added to the history.
+    pub bytes: u64,
+    /// FIFOs and sockets among them: they live on the branch only.
+    pub not_kept: Vec<TreePath>,
+}
+
+/// Told of each commit, after its ref is durable. Called on the committing thread: it must not call the branch.
+pub trait CommitSink: Send + Sync {
+    /// Records a commit.
+    fn committed(&self, commit: &Committed);
+}
+
+/// What [`Branch::pin`] pinned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pinned {
+    /// One commit on the branch's base that holds all of the branch.
+    Commit(Oid),
+    /// The branch holds what its base holds: there is nothing to propose.
+    Unchanged,
+}
+
+/// A branch.
+#[derive(Debug)]
+pub struct Branch {
+    name: BranchName,
+    dir: PathBuf,
+    core: Arc<Core>,
+    live: LiveDir,
+    state: Mutex<State>,
+    tip: Mutex<Oid>,
+    not_kept: Mutex<Vec<TreePath>>,
+    committing: Mutex<()>,
+    hook: Arc<Hook>,
+}
+
+/// What `state.json` holds. Version 1.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct State {
+    pub(crate) version: u32,
+    pub(crate) name: BranchName,
+    pub(crate) base: Oid,
+    pub(crate) created_at: Timestamp,
+    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) bytes_max: u64,
+    pub(crate) files_max: u64,
+    pub(crate) object_bytes: u64,
+    pub(crate) provenance: StoredProvenance,
+}
+
+/// [`Provenance`] as it is stored.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StoredProvenance {
+    principal: String,
+    on_behalf_of: Option<String>,
+    run: RunId,
+    lease: LeaseId,
+    purpose: Option<String>,
+    read_manifest: Option<String>,
+}
+
+impl From<Provenance> for StoredProvenance {
+    fn from(p: Provenance) -> Self {
+        let Provenance { principal, on_behalf_of, run, lease, purpose, read_manifest } = p;
+        Self { principal, on_behalf_of, run, lease, purpose, read_manifest }
+    }
+}
+
+impl From<StoredProvenance> for Provenance {
+    fn from(p: StoredProvenance) -> Self {
+        let StoredProvenance { principal, on_behalf_of, run, lease, purpose, read_manifest } = p;
+        Self { principal, on_behalf_of, run, lease, purpose, read_manifest }
+    }
+}
+
+impl State {
+    /// Replaces `state.json`, durably when `sync` is set.
+    pub(crate) fn save(&self, dir: &Path, sync: bool) -> Result<(), StoreError> {
+        let (path, part) = (dir.join("state.json"), dir.join("state.part"));
+        let text = serde_json::to_vec(self)
+            .map_err(|e| StoreError::Damaged { path: path.display().to_string(), why: e.to_string() })?;
+        let written = fs::File::create(&part).and_then(|mut file| {
+            file.write_all(&text)?;
+            if sync { file.sync_all() } else { Ok(()) }
+        });
+        written.and_then(|()| fs::rename(&part, &path)).map_err(StoreError::io("writing", &path))?;
+        if sync {
+            fs::File::open(dir).and_then(|d| d.sync_all()).map_err(StoreError::io("syncing", dir))?;
+        }
+        Ok(())
+    }
+
+    /// `None`: the directory holds no finished branch.
+    pub(crate) fn load(dir: &Path) -> Result<Option<Self>, StoreError> {
+        let path = dir.join("state.json");
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(StoreError::io("reading", &path)(e)),
+        };
+        serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|e| StoreError::Damaged { path: path.display().to_string(), why: e.to_string() })
+    }
+}
+
+impl Branch {
+    /// Opens a branch that is complete on disk. What a crash left dirty is found by its mark.
+    pub(crate) fn open(core: &Arc<Core>, dir: PathBuf, state: State) -> Result<Arc<Self>, StoreError> {
+        let name = state.name.clone();
+        let files = |source| StoreError::Files { branch: name.to_string(), source };
+        let tip = core.history.get_ref(&refs::branch(&name)).map_err(StoreError::history("reading a branch ref"))?;
+        let tip = match tip {
+            Some(tip) => tip,
+            // A crash between the last two steps of a fork.
+            None => {
+                core.history
+                    .set_ref(&refs::branch(&name), Some(state.base), Expect::Absent)
+                    .map_err(StoreError::history("setting a branch ref"))?;
+                state.base
+            }
+        };
+        let mark = dir.join("dirty");
+        let since = read_mark(&mark).map_err(StoreError::io("reading", &mark))?;
+        let limits = Limits { bytes_max: state.bytes_max, files_max: state.files_max };
+        let live = LiveDir::open(&dir.join("live"), core.shared.clone(), Some(mark), limits).map_err(files)?;
+        live.usage().add_objects(state.object_bytes);
+        if let (Some(since), Some(journal)) = (since, live.journal()) {
+            let set = changed_since(live.path(), &core.history, tip, since.saturating_sub(MARK_SLACK_MS))?;
+            tracing::info!(branch = %name, paths = set.paths.len(), "found after a crash");
+            journal.put_back(set);
+            journal.committed().map_err(StoreError::io("clearing the mark of", &dir))?;
+        }
+        let options = &core.options;
+        let hook =
+            Arc::new(Hook::new(Arc::clone(&core.scheduler), name.clone(), options.quiet, options.commit_interval_min));
+        let branch = Arc::new(Self {
+            name,
+            dir,
+            core: Arc::clone(core),
+            live,
+            state: Mutex::new(state),
+            tip: Mutex::new(tip),
+            not_kept: Mutex::new(Vec::new()),
+            committing: Mutex::new(()),
+            hook: Arc::clone(&hook),
+        });
+        branch.recount()?;
+        if let Some(journal) = branch.live.journal() {
+            journal.listen(Arc::clone(&hook) as Arc<_>);
+        }
+        hook.attach(&branch);
+        Ok(branch)
+    }
+
+    /// Counts what the branch changed since its base against the quota.
+    fn recount(&self) -> Result<(), StoreError> {
+        let changes =
+            self.core.history.diff(Some(self.base()), self.tip()).map_err(StoreError::history("comparing commits"))?;
+        let committed = changes.into_iter().filter(|change| change.new.is_some()).map(|change| change.path);
+        let dirty = self.live.journal().map(|j| j.dirty_paths()).unwrap_or_default();
+        for path in committed.chain(dirty) {
+            match self.live.locate_path(&path) {
+                Ok(at) if at.attr.kind == FileKind::Dir => self.live.usage().settle(at.node.id.ino, 0),
+                Ok(at) => self.live.usage().settle(at.node.id.ino, at.attr.size),
+                Err(FsError::NotFound | FsError::NotDir) => {}
+                Err(source) => return Err(self.files(source)),
+            }
+        }
+        Ok(())
+    }
+
+    fn files(&self, source: FsError) -> StoreError {
+        StoreError::Files { branch: self.name.to_string(), source }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &BranchName {
+        &self.name
+    }
+
+    /// Its files.
+    #[must_use]
+    pub fn live(&self) -> &LiveDir {
+        &self.live
+    }
+
+    /// The commit of main it was forked from.
+    #[must_use]
+    pub fn base(&self) -> Oid {
+        self.state.lock().base
+    }
+
+    /// Its newest commit.
+    #[must_use]
+    pub fn tip(&self) -> Oid {
+        *self.tip.lock()
+    }
+
+    /// When it was forked.
+    #[must_use]
+    pub fn created_at(&self) -> Timestamp {
+        self.state.lock().created_at
+    }
+
+    /// When it may be recycled (SPEC BRANCH-6). Who recycles decides whether the clock can be trusted.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        self.state.lock().expires_at
+    }
+
+    /// Sets when it may be recycled.
+    pub fn set_expires_at(&self, at: Option<Timestamp>) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        state.expires_at = at;
+        state.save(&self.dir, true)
+    }
+
+    /// Who its commits are by.
+    #[must_use]
+    pub fn provenance(&self) -> Provenance {
+        self.state.lock().provenance.clone().into()
+    }
+
+    /// Sets who later commits are by: a new lease of the same run, or a longer read manifest.
+    pub fn set_provenance(&self, provenance: Provenance) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        state.provenance = provenance.into();
+        state.save(&self.dir, true)
+    }
+
+    /// Number of paths changed since the newest commit.
+    #[must_use]
+    pub fn dirty_paths(&self) -> usize {
+        self.live.journal().map_or(0, |journal| journal.dirty_paths().len())
+    }
+
+    /// FIFOs and sockets met by the commits of this process: they are on the branch only.
+    #[must_use]
+    pub fn not_kept(&self) -> Vec<TreePath> {
+        self.not_kept.lock().clone()
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn hook(&self) -> &Hook {
+        &self.hook
+    }
+
+    pub(crate) fn last_change(&self) -> Instant {
+        self.live.journal().map_or_else(Instant::now, |journal| journal.last_change())
+    }
+
+    /// Commits what changed since the last commit; `None` when nothing did. The commit is one point in time.
+    pub fn commit(&self, reason: CommitReason) -> Result<Option<Oid>, StoreError> {
+        let _one = self.committing.lock();
+        self.commit_one(reason)
+    }
+
+    fn commit_one(&self, reason: CommitReason) -> Result<Option<Oid>, StoreError> {
+        let done = crate::commit::commit(&self.core, &self.name, &self.live, self.tip(), &self.provenance(), &reason)?;
+        self.hook.committed();
+        let Some(done) = done else { return Ok(None) };
+        *self.tip.lock() = done.commit;
+        self.live.usage().add_objects(done.bytes);
+        {
+            let mut not_kept = self.not_kept.lock();
+            not_kept.extend(done.not_kept.iter().cloned());
+            not_kept.sort();
+            not_kept.dedup();
+        }
+        {
+            let mut state = self.state.lock();
+            state.object_bytes = self.live.usage().object_bytes();
+            // Not synced: after a power cut the count is a little low, never wrong for files.
+            if let Err(e) = state.save(&self.dir, false) {
+                tracing::warn!(branch = %self.name, error = &e as &dyn std::error::Error, "the object count was not saved");
+            }
+        }
+        let commit = done.commit;
+        if let Some(sink) = self.core.sink.read().clone() {
+            sink.committed(&done);
+        }
+        Ok(Some(commit))
+    }
+
+    /// Commits what is there, squashes the branch to one commit on its base (its auto-commits are left out of history, DESIGN §3),
+    /// and pins that for a gate. Pinning again for the same gate replaces the pin.
+    pub fn pin(&self, gate: GateId, message: &str) -> Result<Pinned, StoreError> {
+        let _one = self.committing.lock();
+        self.commit_one(CommitReason::Propose)?;
+        let (base, tip, history) = (self.base(), self.tip(), &self.core.history);
+        let trees =
+            |oid| history.commit_info(oid).map(|info| info.trees).map_err(StoreError::history("reading a commit"));
+        if trees(base)? == trees(tip)? {
+            return Ok(Pinned::Unchanged);
+        }
+        let mut writer = history.writer().map_err(StoreError::history("starting a pack"))?;
+        let squashed = writer
+            .squash(base, tip, &self.provenance(), message, (self.core.options.now)())
+            .map_err(StoreError::history("squashing a branch"))?;
+        let hold = writer.finish().map_err(StoreError::history("writing a pack"))?;
+        failpoint::hit("store.pin.durable");
+        history.set_ref(&refs::pin(gate), Some(squashed), Expect::Any).map_err(StoreError::history("pinning"))?;
+        failpoint::hit("store.pin.pinned");
+        history
+            .set_ref(&refs::branch(&self.name), Some(squashed), Expect::At(tip))
+            .map_err(StoreError::history("moving a branch ref"))?;
+        drop(hold);
+        *self.tip.lock() = squashed;
+        failpoint::hit("store.pin.squashed");
+        Ok(Pinned::Commit(squashed))
+    }
+
+    /// Commits what is there and gives it a name.
+    pub fn checkpoint(&self, name: &str) -> Result<Oid, StoreError> {
+        let _one = self.committing.lock();
+        self.commit_one(CommitReason::Checkpoint(name.to_owned()))?;
+        let tip = self.tip();
+        self.core
+            .history
+            .set_ref(&refs::checkpoint(&self.name, name), Some(tip), Expect::Any)
+            .map_err(StoreError::history("setting a checkpoint"))?;
+        Ok(tip)
+    }
+
+    /// Checkpoints by name.
+    pub fn checkpoints(&self) -> Result<Vec<(String, Oid)>, StoreError> {
+        let prefix = refs::checkpoint(&self.name, "");
+        let found = self.core.history.list_refs(&prefix).map_err(StoreError::history("listing checkpoints"))?;
+        Ok(found.into_iter().filter_map(|(name, oid)| Some((name.strip_prefix(&prefix)?.to_owned(), oid))).collect())
+    }
+
+    /// Brings the files exactly to commit `to` of this branch's history: files that did not exist then are gone.
+    /// What is there now is committed first, and so is the result.
+    pub fn restore(&self, to: Oid) -> Result<Oid, StoreError> {
+        let _one = self.committing.lock();
+        let Some(journal) = self.live.journal() else { return Err(self.files(FsError::ReadOnly)) };
+        let stopped = loop {
+            self.commit_one(CommitReason::Restore(to))?;
+            let stopped = self.live.stop_changes();
+            if !journal.is_dirty() {
+                break stopped;
+            }
+        };
+        let changes = self.core.history.diff(Some(self.tip()), to).map_err(StoreError::history("comparing commits"))?;
+        if changes.is_empty() {
+            return Ok(self.tip());
+        }
+        let bytes = changes.iter().filter_map(|change| change.new).map(|new| new.size).sum();
+        self.core.shared.space.admit(bytes).map_err(|e| self.files(e))?;
+        journal.before_change().map_err(|e| self.files(e))?;
+        let applied = apply(self.live.path(), &self.core.history, &changes);
+        // Also after a failure: some of them happened.
+        journal.changed(changes.iter().map(|change| change.path.clone()));
+        self.live.forget_nodes(&stopped);
+        drop(stopped);
+        applied?;
+        self.recount()?;
+        self.commit_one(CommitReason::Restore(to))?;
+        Ok(self.tip())
+    }
+
+    /// Puts one entry of an import in place, making the directories above it. Durable with the next commit.
+    pub fn import_entry(
+        &self,
+        path: &TreePath,
+        what: Import<'_>,
+        mode: u32,
+        mtime_secs: Option<i64>,
+    ) -> Result<u64, StoreError> {
+        self.live.import_entry(path, what, mode, mtime_secs).map_err(|source| self.files(source))
+    }
+}
