@@ -2,6 +2,8 @@
 
 pub(crate) mod args;
 pub(crate) mod attr;
+#[cfg(test)]
+mod oracle;
 pub(crate) mod record;
 pub(crate) mod rpc;
 pub(crate) mod status;
