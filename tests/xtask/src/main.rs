@@ -9,6 +9,8 @@ mod program;
 mod setup;
 mod test;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Set up, test and show Agent NAS.
@@ -31,11 +33,19 @@ enum Task {
     Bench(bench::BenchArgs),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Arguments::parse().command {
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
         Task::Setup => setup::run(),
         Task::Test(arguments) => test::run(&arguments),
         Task::Demo(arguments) => demo::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Causes, but never a backtrace: what failed is another program or the machine, not this one.
+            eprintln!("\nxtask: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -31,10 +31,18 @@ const PACKAGES: [(&str, &str); 14] = [
 /// `cargo xtask setup`.
 pub(crate) fn run() -> anyhow::Result<()> {
     packages()?;
-    if rustix::process::geteuid().is_root() && !has_package_lists() {
-        update()?;
-    }
-    let kernel = nas_guest::prepare().context("preparing the kernel of the test guest")?;
+    let kernel = nas_guest::prepare().or_else(|error| match error {
+        // apt knows no kernel, or a version that the mirror no longer has: its lists are missing or old.
+        nas_guest::Error::NoKernelPackage { .. } | nas_guest::Error::Command { .. } if is_root() => {
+            update()?;
+            Ok(nas_guest::prepare()?)
+        }
+        nas_guest::Error::NoKernelPackage { .. } => {
+            Err(anyhow::Error::from(error).context("run `sudo apt-get update`, then try again"))
+        }
+        error => Err(error.into()),
+    });
+    let kernel = kernel.context("preparing the kernel of the test guest")?;
     println!("the test guest's kernel is {}", kernel.version());
     Ok(())
 }
@@ -56,7 +64,7 @@ fn packages() -> anyhow::Result<()> {
         println!("missing: {name} ({purpose})");
     }
     let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
-    if !rustix::process::geteuid().is_root() {
+    if !is_root() {
         bail!(
             "{} system packages are missing. Run this, then try again:\n\n    sudo apt-get update && sudo apt-get install \
              --yes --no-install-recommends {}\n",
@@ -69,6 +77,10 @@ fn packages() -> anyhow::Result<()> {
     }
     // Lists that are there may be old, and then name versions that the mirror no longer has.
     install(&names).or_else(|_| update().and_then(|()| install(&names)))
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 fn is_installed(package: &str) -> bool {
