@@ -11,8 +11,9 @@
 //!   it: modes, empty directories, and entries named like `.git`, which stock git must never see.
 //! - `commit`: trailers (SPEC GIT-1), and how meta is tied to content: the content commit's last trailer
 //!   `Meta: <commit>` names the meta commit. Both come in one pack, so a crash leaves both or none, and a content
-//!   commit id is all one needs. `refs/nas/meta/<branch>` keeps meta reachable for stock git; it moves just before
-//!   the branch, and being ahead of it by one after a crash is harmless.
+//!   commit id is all one needs. `refs/nas/meta/<branch>` keeps meta reachable for stock git; it moves with the
+//!   branch, and being one ahead or behind after a crash is harmless: nothing here reads it, and prune follows the
+//!   trailer.
 //! - `diff`, `merge`, `renames`, `text`: changes, three-way merge that stops on conflict (SPEC BRANCH-5), unified diffs.
 //! - `maintain`: joining small packs, pruning what no ref reaches; `hold`: how prune and writers keep apart.
 //!

@@ -112,7 +112,13 @@ impl Run<'_> {
     }
 
     fn dirs(&mut self, path: &TreePath, base: DirRef, ours: DirRef, theirs: DirRef) -> Result<()> {
-        if ours == theirs || theirs == base {
+        if ours == theirs {
+            let mut alike = Vec::new();
+            diff::dirs(self.objects, path, base, ours, &mut alike)?;
+            self.note_both_removed(alike);
+            return Ok(());
+        }
+        if theirs == base {
             return Ok(());
         }
         if ours == base {
@@ -139,10 +145,13 @@ impl Run<'_> {
         ours: Option<&Slot>,
         theirs: Option<&Slot>,
     ) -> Result<()> {
-        if let (Some(base), None, None) = (base, ours, theirs) {
-            return self.note_both_removed(path, base);
+        if ours == theirs {
+            let mut alike = Vec::new();
+            diff::slots(self.objects, path, base, ours, &mut alike)?;
+            self.note_both_removed(alike);
+            return Ok(());
         }
-        if ours == theirs || theirs == base {
+        if theirs == base {
             return Ok(());
         }
         if ours == base {
@@ -170,11 +179,10 @@ impl Run<'_> {
         }
     }
 
-    fn note_both_removed(&mut self, path: &TreePath, base: &Slot) -> Result<()> {
-        let mut gone = Vec::new();
-        diff::slots(self.objects, path, Some(base), None, &mut gone)?;
-        self.both_removed.extend(gone.into_iter().filter_map(|change| Some((change.path, change.old?.oid?))));
-        Ok(())
+    /// Of changes that both sides made alike: the files that are gone, which each may have moved elsewhere.
+    fn note_both_removed(&mut self, alike: Vec<Change>) {
+        let gone = alike.into_iter().filter(|change| change.new.is_none_or(|new| new.oid.is_none()));
+        self.both_removed.extend(gone.filter_map(|change| Some((change.path, change.old?.oid?))));
     }
 
     /// Notes a directory that one side emptied of files and the other added files to.
@@ -237,8 +245,7 @@ impl Run<'_> {
         let both_dirs = base.and_then(Slot::as_dir).is_some() && left.as_dir().is_some();
         let only_removals = both_dirs && since_base.iter().all(|change| change.new.is_none());
         if only_removals {
-            let gone = since_base.iter().filter_map(|change| Some((change.path.clone(), change.old?.oid?)));
-            self.both_removed.extend(gone);
+            self.note_both_removed(since_base);
             if ours_left {
                 diff::slots(self.objects, path, Some(left), None, &mut self.changes)?;
             }

@@ -136,26 +136,76 @@ pub(crate) fn list(repo: &Path, prefix: &str) -> Result<BTreeMap<String, Oid>> {
     Ok(found)
 }
 
-/// Moves, creates (`Some`) or deletes (`None`) a ref, durably. The caller holds the process's ref lock.
-pub(crate) fn set(repo: &Path, name: &str, new: Option<Oid>, expect: Expect) -> Result<()> {
-    check_name(name)?;
-    let path = repo.join(name);
-    let Some(new) = new else { return delete(repo, name, expect) };
-    let dir = make_dirs(repo, &path)?;
-    let lock = take_lock(&path, name, Some(new))?;
-    let checked = check_expected(repo, name, expect);
-    let result = checked.and_then(|()| {
-        failpoint::hit("history.ref.synced");
-        std::fs::rename(&lock, &path).map_err(|_| HistoryError::RefLocked { name: name.to_owned() })
-    });
-    if let Err(err) = result {
-        let _ = std::fs::remove_file(&lock);
-        return Err(err);
+/// A ref about to move: its lock is written and synced.
+struct Locked {
+    path: PathBuf,
+    /// `None` once renamed: from then on a lock of that name is someone else's.
+    lock: Option<PathBuf>,
+    name: String,
+}
+
+impl Locked {
+    fn rename(&mut self) -> Result<()> {
+        let Some(lock) = self.lock.take() else { return Ok(()) };
+        let renamed = std::fs::rename(&lock, &self.path);
+        if renamed.is_err() {
+            self.lock = Some(lock);
+        }
+        renamed.map_err(|err| match err.kind() {
+            // Other refs live below a directory of this name.
+            ErrorKind::IsADirectory | ErrorKind::DirectoryNotEmpty => {
+                HistoryError::RefLocked { name: self.name.clone() }
+            }
+            _ => HistoryError::io("rename to", &self.path)(err),
+        })
     }
-    failpoint::hit("history.ref.renamed");
-    sync_dir(&dir)?;
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        if let Some(lock) = &self.lock {
+            let _ = std::fs::remove_file(lock);
+        }
+    }
+}
+
+/// Moves or creates refs, durably when this returns, in the order given; each must hold what is expected of it.
+/// The syncs of all of them run side by side. The caller holds the process's ref lock.
+pub(crate) fn set(repo: &Path, moves: &[(&str, Oid, Expect)]) -> Result<()> {
+    for (name, _, _) in moves {
+        check_name(name)?;
+    }
+    let mut locked = side_by_side(moves, |(name, new, _)| {
+        let path = repo.join(name);
+        make_dirs(repo, &path)?;
+        let lock = take_lock(&path, name, Some(*new))?;
+        Ok(Locked { path, lock: Some(lock), name: (*name).to_owned() })
+    })?;
+    failpoint::hit("history.ref.synced");
+    for (name, _, expect) in moves {
+        check_expected(repo, name, *expect)?;
+    }
+    for locked in &mut locked {
+        locked.rename()?;
+        failpoint::hit("history.ref.renamed");
+    }
+    side_by_side(&locked, |locked| sync_dir(locked.path.parent().unwrap_or(repo)))?;
     failpoint::hit("history.ref.durable");
     Ok(())
+}
+
+/// Calls `act` for all items at once, one thread each (there are two at most), and returns the first failure.
+fn side_by_side<T: Sync, R: Send>(items: &[T], act: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
+    let [first, rest @ ..] = items else { return Ok(Vec::new()) };
+    std::thread::scope(|scope| {
+        let act = &act;
+        let others: Vec<_> = rest.iter().map(|item| scope.spawn(move || act(item))).collect();
+        let mut results = vec![act(first)];
+        for other in others {
+            results.push(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        results.into_iter().collect()
+    })
 }
 
 /// Does the ref hold what the caller expects?
@@ -169,7 +219,9 @@ pub(crate) fn check_expected(repo: &Path, name: &str, expect: Expect) -> Result<
     Err(HistoryError::RefMoved { name: name.to_owned(), expected: show(expected), found: show(found) })
 }
 
-fn delete(repo: &Path, name: &str, expect: Expect) -> Result<()> {
+/// Deletes a ref, durably, if it holds what is expected. Absent is fine when anything is.
+pub(crate) fn delete(repo: &Path, name: &str, expect: Expect) -> Result<()> {
+    check_name(name)?;
     check_expected(repo, name, expect)?;
     let path = repo.join(name);
     let mut all = packed(repo)?;
@@ -195,14 +247,18 @@ fn delete(repo: &Path, name: &str, expect: Expect) -> Result<()> {
 }
 
 /// Makes the directories above a ref, each durable in its parent.
-fn make_dirs(repo: &Path, path: &Path) -> Result<PathBuf> {
-    let dir = path.parent().unwrap_or(repo).to_path_buf();
+fn make_dirs(repo: &Path, path: &Path) -> Result<()> {
+    let dir = path.parent().unwrap_or(repo);
     let missing: Vec<_> = dir.ancestors().take_while(|dir| *dir != repo && !dir.is_dir()).collect();
     for dir in missing.into_iter().rev() {
-        std::fs::create_dir(dir).map_err(HistoryError::io("create", dir))?;
+        match std::fs::create_dir(dir) {
+            // The other ref of the same move made it.
+            Err(err) if err.kind() == ErrorKind::AlreadyExists => {}
+            made => made.map_err(HistoryError::io("create", dir))?,
+        }
         sync_dir(dir.parent().unwrap_or(repo))?;
     }
-    Ok(dir)
+    Ok(())
 }
 
 fn take_lock(path: &Path, name: &str, content: Option<Oid>) -> Result<PathBuf> {

@@ -105,28 +105,25 @@ impl History {
     }
 
     /// Moves (`Some`) or deletes (`None`) a ref, durably, if it holds what is expected. The commit must be
-    /// durable ([`Writer::finish`]). Its meta ref goes with it: before it when it moves, after it when it goes.
+    /// durable ([`Writer::finish`]). Its meta ref goes with it.
     pub fn set_ref(&self, name: &str, new: Option<Oid>, expect: Expect) -> Result<()> {
         let _one_at_a_time = self.refs.lock().unwrap_or_else(PoisonError::into_inner);
-        refs::check_name(name)?;
         let meta_name = refs::meta_of(name);
         let Some(new) = new else {
-            refs::set(&self.dir, name, None, expect)?;
-            return meta_name.map_or(Ok(()), |meta| refs::set(&self.dir, &meta, None, Expect::Any));
+            refs::delete(&self.dir, name, expect)?;
+            return meta_name.map_or(Ok(()), |meta| refs::delete(&self.dir, &meta, Expect::Any));
         };
         // Never a ref to something that is not there.
-        let meta = match self.reader().header(new)?.0 {
-            Kind::Commit => commit::read(&self.reader(), new)?.meta_commit,
+        let reader = self.reader();
+        let meta = match reader.header(new)?.0 {
+            Kind::Commit => commit::read(&reader, new)?.meta_commit,
             _ => None,
         };
-        if let (Some(meta_name), Some(meta)) = (meta_name, meta) {
-            // A stale expectation must not touch the meta ref either.
-            refs::check_expected(&self.dir, name, expect)?;
-            if self.get_ref(&meta_name)? != Some(meta) {
-                refs::set(&self.dir, &meta_name, Some(meta), Expect::Any)?;
-            }
+        let mut moves = vec![(name, new, expect)];
+        if let (Some(meta_name), Some(meta)) = (&meta_name, meta) {
+            moves.insert(0, (meta_name, meta, Expect::Any));
         }
-        refs::set(&self.dir, name, Some(new), expect)
+        refs::set(&self.dir, &moves)
     }
 
     /// A commit, parsed.

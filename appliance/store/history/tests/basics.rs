@@ -1,4 +1,5 @@
 //! Opening, committing, reading back, refs; each against stock git.
+#![allow(clippy::unwrap_used, reason = "a failure in a helper is a failed test")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! A process killed between any two durable effects: what was acknowledged is there, what is there is whole.
+#![allow(clippy::unwrap_used, reason = "a failure in a helper is a failed test")]
 
 mod support;
 

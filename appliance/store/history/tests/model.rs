@@ -1,4 +1,5 @@
 //! Random edits against a plain model and against stock git.
+#![allow(clippy::unwrap_used, reason = "a failure in a helper is a failed test")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Joining packs and pruning, beside readers and writers.
+#![allow(clippy::unwrap_used, reason = "a failure in a helper is a failed test")]
 
 mod support;
 
