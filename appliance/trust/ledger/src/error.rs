@@ -119,6 +119,18 @@ impl LedgerError {
         matches!(self, Self::Full)
     }
 
+    /// Could it be that there is no space? btrfs cannot even create the WAL then, which SQLite reports as a file it cannot open.
+    pub(crate) fn may_be_full(&self) -> bool {
+        use rusqlite::ErrorCode::{CannotOpen, SystemIoFailure};
+        match self {
+            Self::Full => true,
+            Self::Sql { source, .. } => {
+                matches!(source.sqlite_error_code(), Some(CannotOpen | SystemIoFailure))
+            }
+            _ => false,
+        }
+    }
+
     /// An SQLite error while `doing` something. No space is told apart.
     pub(crate) fn sql(doing: &'static str) -> impl FnOnce(rusqlite::Error) -> Self {
         move |source| if is_full(&source) { Self::Full } else { Self::Sql { doing, source } }

@@ -127,7 +127,7 @@ impl Ledger {
         ballast_path.push(".ballast");
         let ballast = Ballast::new(ballast_path.into(), options.ballast_bytes);
         let (opened, spent) = match Inner::open(path) {
-            Err(LedgerError::Full) if ballast.release()? => (Inner::open(path), true),
+            Err(error) if error.may_be_full() && ballast.release()? => (Inner::open(path), true),
             opened => (opened, false),
         };
         let inner = opened?;
