@@ -26,6 +26,9 @@ const LINK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC)
 /// Names of files half written by [`crate::apply`], in the root of the directory. Removed when met.
 pub(crate) const TEMP_PREFIX: &str = ".nas-incoming-";
 
+/// Largest file that is hashed in memory while scanning.
+const REHASH_BYTES_MAX: u64 = 64 << 20;
+
 /// Opens a live directory for reading it as a tree.
 pub(crate) fn open_root(dir: &Path) -> io::Result<Arc<OwnedFd>> {
     Ok(Arc::new(rustix::fs::openat(CWD, dir, DIR, Mode::empty())?))
@@ -134,7 +137,7 @@ impl Read for Rechecked {
 }
 
 /// Compares a live directory with a commit by stat, after a crash: what differs in kind, size or mode, what is
-/// missing on either side, and every file whose ctime is not older than `since_ms` (the next commit hashes it again).
+/// missing on either side; a file whose ctime is not older than `since_ms` is read and hashed.
 pub(crate) fn changed_since(dir: &Path, history: &History, commit: Oid, since_ms: i64) -> Result<DirtySet, StoreError> {
     let root = open_root(dir).map_err(StoreError::io("scanning", dir))?;
     let mut set = DirtySet::default();
@@ -199,10 +202,23 @@ fn differs(
     let recent = ctime_ms >= since_ms;
     Ok(match (kind, old.kind) {
         (FileKind::File, EntryKind::File) => {
-            recent || seen.stx_size != old.size || client_mode(root, path, seen)? != old.mode
+            seen.stx_size != old.size
+                || client_mode(root, path, seen)? != old.mode
+                || (recent && !holds(root, path, seen.stx_size, old)?)
         }
         (FileKind::Symlink, EntryKind::Symlink) => recent || seen.stx_size != old.size,
         (FileKind::Dir, EntryKind::Dir) => client_mode(root, path, seen)? != old.mode,
         _ => true,
     })
+}
+
+/// Does the file hold the committed content? Above [`REHASH_BYTES_MAX`] nobody looks: the next commit does.
+fn holds(root: &OwnedFd, path: &TreePath, size: u64, old: Entry) -> Result<bool, Errno> {
+    if size > REHASH_BYTES_MAX {
+        return Ok(false);
+    }
+    let mut bytes = Vec::new();
+    let read = File::from(open_below(root, path.as_bytes(), FILE)?).read_to_end(&mut bytes);
+    read.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    Ok(nas_history::blob_id(&bytes).is_ok_and(|oid| Some(oid) == old.oid))
 }

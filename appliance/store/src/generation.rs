@@ -96,6 +96,11 @@ impl PreparedMerge {
         self.on
     }
 
+    /// All content that merging by line made.
+    pub(crate) fn merged_blobs(&self) -> impl Iterator<Item = &[u8]> {
+        self.merged.blobs.values().map(Vec::as_slice)
+    }
+
     /// Content that merging by line made and that is not in the history before [`stage`](crate::Store::stage).
     #[must_use]
     pub fn merged_blob(&self, oid: Oid) -> Option<&[u8]> {

@@ -67,12 +67,16 @@ impl Scheduler {
     fn look_at(&self, name: &BranchName, branch: &Arc<Branch>) {
         let hook = branch.hook();
         let quiet_at = branch.last_change() + hook.quiet;
+        // First the time, then the flag: who asks from now on waits for the next interval.
+        let before = hook.started();
         let asked = hook.asked.swap(false, Ordering::AcqRel);
         let now = Instant::now();
         if !branch.live().is_dirty() {
+            hook.not_started(before);
             return;
         }
         if !asked && quiet_at > now {
+            hook.not_started(before);
             self.arm(name, Arc::downgrade(branch), quiet_at);
             return;
         }
@@ -126,6 +130,14 @@ impl Hook {
 
     pub(crate) fn committed(&self) {
         *self.last_commit.lock() = Some(Instant::now());
+    }
+
+    fn started(&self) -> Option<Instant> {
+        self.last_commit.lock().replace(Instant::now())
+    }
+
+    fn not_started(&self, before: Option<Instant>) {
+        *self.last_commit.lock() = before;
     }
 
     fn arm(&self, at: Instant) {

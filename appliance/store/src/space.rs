@@ -17,6 +17,13 @@ pub struct Reserve {
     pub bytes_min: u64,
 }
 
+impl Reserve {
+    /// The reserve of a pool of `total` bytes.
+    fn of(self, total: u64) -> u64 {
+        (total / 100).saturating_mul(u64::from(self.percent)).max(self.bytes_min)
+    }
+}
+
 impl Default for Reserve {
     fn default() -> Self {
         Self { percent: 5, bytes_min: 1 << 30 }
@@ -87,6 +94,11 @@ impl SpaceGuard {
         self.admit(1).is_ok()
     }
 
+    /// What is kept back, in bytes.
+    pub fn reserve_bytes(&self) -> u64 {
+        self.reserve.of(self.seen.lock().total)
+    }
+
     /// The pool as a whole, the reserve taken off.
     pub fn pool_space(&self) -> Result<Space, FsError> {
         let mut seen = self.seen.lock();
@@ -113,7 +125,7 @@ impl SpaceGuard {
 fn read(pool: &OwnedFd, reserve: Reserve) -> Result<Seen, rustix::io::Errno> {
     let fs = rustix::fs::fstatvfs(pool)?;
     let total = fs.f_blocks.saturating_mul(fs.f_frsize);
-    let kept = (total / 100).saturating_mul(u64::from(reserve.percent)).max(reserve.bytes_min);
+    let kept = reserve.of(total);
     // btrfs has no file slots and says zero.
     let (total_files, free_files) =
         if fs.f_files == 0 { (u64::from(u32::MAX), u64::from(u32::MAX)) } else { (fs.f_files, fs.f_favail) };

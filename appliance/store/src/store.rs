@@ -306,6 +306,24 @@ impl Store {
         self.core.history.set_ref(&refs::pin(gate), None, Expect::Any).map_err(StoreError::history("unpinning"))
     }
 
+    /// Pins a commit that is pinned already for another gate too: the fresh card of a void one.
+    pub fn pin_for(&self, gate: GateId, commit: Oid) -> Result<(), StoreError> {
+        self.core
+            .history
+            .set_ref(&refs::pin(gate), Some(commit), Expect::Absent)
+            .map_err(StoreError::history("pinning"))
+    }
+
+    /// Stores content that merging by line made, so that it can be shown before it is decided on. Nothing refers to it: what
+    /// is not merged goes with the next pruning.
+    pub fn keep_merged(&self, prepared: &PreparedMerge) -> Result<(), StoreError> {
+        let mut writer = self.core.history.writer().map_err(StoreError::history("starting a pack"))?;
+        for blob in prepared.merged_blobs() {
+            writer.put_blob(blob).map_err(StoreError::history("storing merged content"))?;
+        }
+        writer.finish().map(drop).map_err(StoreError::history("storing merged content"))
+    }
+
     /// What is pinned for a gate.
     pub fn pinned(&self, gate: GateId) -> Result<Option<Oid>, StoreError> {
         self.core.history.get_ref(&refs::pin(gate)).map_err(StoreError::history("reading a pin"))

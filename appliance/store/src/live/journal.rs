@@ -160,6 +160,11 @@ impl Journal {
     }
 
     /// Paths changed since the last commit, sorted.
+    /// Does it hold changes of this very path that no commit has?
+    pub(crate) fn holds(&self, path: &TreePath) -> bool {
+        self.dirty.lock().paths.contains(path)
+    }
+
     pub(crate) fn dirty_paths(&self) -> Vec<TreePath> {
         self.dirty.lock().paths.iter().cloned().collect()
     }

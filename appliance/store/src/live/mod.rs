@@ -172,6 +172,12 @@ impl LiveDir {
         self.journal.as_ref().is_some_and(Journal::is_dirty)
     }
 
+    /// Does it hold changes of this very path that no commit has?
+    #[must_use]
+    pub fn is_path_dirty(&self, path: &TreePath) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.holds(path))
+    }
+
     /// Closes every open file of this directory.
     pub fn close_files(&self) {
         self.shared.fds.forget_all(self.id);
