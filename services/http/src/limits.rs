@@ -20,9 +20,9 @@ pub(crate) const JSON_TIME_MAX: Duration = Duration::from_secs(30);
 pub(crate) const IMPORT_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Of an upload whose answer is known already, this much is read and thrown away, so that the client
 /// gets to read the answer instead of a reset connection.
-pub(crate) const DRAIN_BYTES_MAX: u64 = 256 * 1024 * 1024;
+pub(crate) const DRAIN_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
 /// Time for that.
-pub(crate) const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
+pub(crate) const DRAIN_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time that open requests get when the server shuts down.
 pub(crate) const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
 /// What a client is told to wait when all workers are busy.

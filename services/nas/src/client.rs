@@ -1,6 +1,6 @@
 //! The call itself: one POST, one answer.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::time::Duration;
 
 use nas_types::secret::Secret;
@@ -63,7 +63,12 @@ impl Client {
     ) -> Result<A, Failure> {
         let mut body = body;
         let sent = self.post(name, token, "application/octet-stream").send(SendBody::from_reader(&mut body));
-        self.answer(sent.map_err(|e| self.unreachable(&e))?)
+        self.answer(sent.map_err(|error| match &error {
+            ureq::Error::Io(io) if matches!(io.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                Failure::Broken { url: self.url.clone(), why: io.to_string() }
+            }
+            _ => self.unreachable(&error),
+        })?)
     }
 
     fn post(&self, name: &str, token: Option<&Secret>, kind: &str) -> ureq::RequestBuilder<ureq::typestate::WithBody> {

@@ -43,6 +43,17 @@ pub(crate) enum Failure {
         /// The cause.
         why: String,
     },
+    /// The connection broke while a stream was being sent.
+    #[error(
+        "the box at {url} stopped reading in the middle ({why}), and nothing was imported: it refused, with an answer \
+         that was lost, or it was stopped. Check the passphrase and 'nas status', then try again"
+    )]
+    Broken {
+        /// Its address.
+        url: String,
+        /// The cause.
+        why: String,
+    },
     /// The chain of records is broken.
     #[error("the records do not verify: {0}")]
     Verification(String),
@@ -73,7 +84,7 @@ impl Failure {
             Self::NoToken(_) => 3,
             Self::Refused(info) => refused_code(info),
             Self::Void(_) => 6,
-            Self::Unreachable { .. } => 8,
+            Self::Unreachable { .. } | Self::Broken { .. } => 8,
             Self::Verification(_) => 9,
             Self::Io { .. } | Self::Local(_) => 1,
         }
@@ -98,7 +109,7 @@ impl Failure {
             Self::Usage(_) => "usage",
             Self::NoToken(_) => "no_token",
             Self::Void(_) => "void",
-            Self::Unreachable { .. } => "unreachable",
+            Self::Unreachable { .. } | Self::Broken { .. } => "unreachable",
             Self::Verification(_) => "verification",
             Self::Io { .. } | Self::Local(_) => "local",
         };
