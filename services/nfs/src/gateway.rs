@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -111,15 +112,20 @@ impl Gateway {
         let mut reply = self.buffers.take(reply_bytes_max(target, call));
         rpc::begin_reply(&mut reply, call.xid);
         let mut out = Writer::new(&mut reply);
-        let done = match target {
+        // A bug below must not leave a kernel client waiting for an answer for ever: it gets EIO.
+        let done = catch_unwind(AssertUnwindSafe(|| match target {
             Target::Nfs(procedure) => proc::run(&context, procedure, call.args.clone(), &mut out),
             Target::Mount(procedure) => mount::run(&context, procedure, call.args.clone(), &mut out),
-        };
+        }));
         match done {
-            Ok(()) => rpc::finish_reply(&mut reply),
-            Err(error) => {
+            Ok(Ok(())) => rpc::finish_reply(&mut reply),
+            Ok(Err(error)) => {
                 tracing::debug!(%peer, ?target, %error, "arguments cannot be decoded");
                 rpc::refuse(&mut reply, call.xid, Refusal::GarbageArgs);
+            }
+            Err(_) => {
+                tracing::error!(%peer, ?target, "a call panicked");
+                rpc::refuse(&mut reply, call.xid, Refusal::SystemError);
             }
         }
         reply

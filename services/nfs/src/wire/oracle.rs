@@ -301,6 +301,7 @@ fn refusals() {
     assert!(matches!(mismatch, accept_stat_data::PROG_MISMATCH { low: 3, high: 3 }));
     assert!(matches!(accepted(Refusal::ProcedureUnavailable), accept_stat_data::PROC_UNAVAIL));
     assert!(matches!(accepted(Refusal::GarbageArgs), accept_stat_data::GARBAGE_ARGS));
+    assert!(matches!(accepted(Refusal::SystemError), accept_stat_data::SYSTEM_ERR));
     assert!(matches!(denied(Refusal::RpcMismatch), rejected_reply::RPC_MISMATCH { low: 2, high: 2 }));
     let bad = denied(Refusal::BadCredential);
     assert!(matches!(bad, rejected_reply::AUTH_ERROR(auth_stat::AUTH_BADCRED)));

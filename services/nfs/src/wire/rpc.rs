@@ -128,6 +128,8 @@ pub(crate) enum Refusal {
     ProcedureUnavailable,
     /// The arguments cannot be decoded.
     GarbageArgs,
+    /// We failed in a way that should not exist.
+    SystemError,
     /// The credential cannot be decoded.
     BadCredential,
     /// The credential's flavor is not accepted.
@@ -160,6 +162,7 @@ pub(crate) fn refuse(buffer: &mut Vec<u8>, xid: u32, refusal: Refusal) {
         }
         Refusal::ProcedureUnavailable => out.patch_u32(24, 3),
         Refusal::GarbageArgs => out.patch_u32(24, 4),
+        Refusal::SystemError => out.patch_u32(24, 5),
         Refusal::RpcMismatch | Refusal::BadCredential | Refusal::RejectedCredential => {
             out.truncate(12);
             out.u32(MSG_DENIED);
