@@ -3,7 +3,7 @@
 
 mod support;
 
-use nas_history::{Edit, Expect, History, HistoryError, Put, Source};
+use nas_history::{DiffLimits, Edit, Expect, FileDiff, History, HistoryError, Put, Source};
 use nas_types::object::{EntryKind, Oid};
 use nas_types::path::TreePath;
 use support::*;
@@ -181,4 +181,49 @@ fn edits_of_the_root_and_into_itself() {
         ),
         Err(HistoryError::WrongKind { .. })
     ));
+}
+
+/// Goal: a gate card gets every line, or is told plainly why not.
+#[test]
+fn diffs_for_people() {
+    let tmp = tempfile::tempdir().unwrap();
+    let history = History::open(tmp.path()).unwrap();
+    let first = vec![
+        file("bin", b"a\0"),
+        file("gone", "x\n"),
+        file("mode", "m\n"),
+        file("text", "1\n2\n"),
+        symlink("link", "old"),
+    ];
+    let first = commit(&history, None, first);
+    let big = "line\n".repeat(1000);
+    let second = vec![
+        file("bin", b"b\0"),
+        remove("gone"),
+        file_mode("mode", "m\n", 0o755),
+        file("text", "1\ntwo\n"),
+        symlink("link", "new"),
+        file("zbig", &big),
+    ];
+    let second = commit(&history, Some(first), second);
+    let limits = DiffLimits { file_bytes_max: 4999, text_bytes_max: 1000 };
+    let changes = history.diff(Some(first), second).unwrap();
+    let shown: Vec<_> = changes.iter().map(|change| history.unified_diff(change, limits).unwrap()).collect();
+    let text = |text: &str, added, removed| FileDiff::Text { text: text.to_owned(), added, removed };
+    let expected = [
+        FileDiff::Binary,
+        text("deleted file mode 0644\n--- /gone\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-x\n", 0, 1),
+        text(
+            "--- /link\n+++ /link\n@@ -1,1 +1,1 @@\n-old\n\\ No newline at end of file\n+new\n\\ No newline at end of file\n",
+            1,
+            1,
+        ),
+        text("mode 0644 becomes 0755\n", 0, 0),
+        text("--- /text\n+++ /text\n@@ -1,2 +1,2 @@\n 1\n-2\n+two\n", 1, 1),
+        FileDiff::TooLarge { what: "bytes of the file", found: 5000, max: 4999 },
+    ];
+    assert_eq!(shown, expected);
+    let roomier = DiffLimits { file_bytes_max: 5000, text_bytes_max: 1000 };
+    let too_long = history.unified_diff(&changes[5], roomier).unwrap();
+    assert!(matches!(too_long, FileDiff::TooLarge { what: "bytes of the diff", max: 1000, .. }));
 }

@@ -61,6 +61,7 @@ fn table() -> Vec<Case> {
         case("renamed to two names", a(), vec![rename("a", "b")], vec![rename("a", "c")], &[("a", ChangedAndDeleted)]),
         case("renamed with change to two names", a(), vec![remove("a"), file("b", with("5\n", "five\n"))], vec![remove("a"), file("c", with("1\n", "one\n"))], &[("a", ChangedAndDeleted)]),
         case("renamed and deleted", a(), vec![rename("a", "b")], vec![remove("a")], &[("a", ChangedAndDeleted)]),
+        case("renamed and deleted, directories left alike", vec![file("f/a", LINES)], vec![rename("f/a", "b")], vec![remove("f/a")], &[("f/a", ChangedAndDeleted)]),
         case("renamed alike", a(), vec![rename("a", "b")], vec![rename("a", "b")], &[]),
         case("two renamed to one name", a(), vec![rename("d/x", "n")], vec![rename("d/y", "n")], &[("n", BothAdded)]),
         case("file and directory", a(), vec![file("n", "n\n")], vec![file("n/x", "x\n")], &[("n", Kinds)]),
