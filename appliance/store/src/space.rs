@@ -192,10 +192,8 @@ impl Usage {
         if grows && live.saturating_add(used.object_bytes) > limits.bytes_max {
             return Err(FsError::Quota);
         }
-        if old.is_none() {
-            if used.files.len() as u64 >= limits.files_max {
-                return Err(FsError::Quota);
-            }
+        if old.is_none() && used.files.len() as u64 >= limits.files_max {
+            return Err(FsError::Quota);
         }
         used.files.insert(ino, bytes);
         used.live_bytes = live;

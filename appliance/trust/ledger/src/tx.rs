@@ -168,6 +168,13 @@ impl Reader<'_> {
         self.record_query("WHERE commit_oid = ?1 ORDER BY seq LIMIT 1000", &[commit.store()])
     }
 
+    /// Commits that records are about and whose id begins with these hexadecimal digits, `limit` at most.
+    pub fn commits_named(&self, digits: &str, limit: u32) -> Result<Vec<Oid>, LedgerError> {
+        let sql = "SELECT DISTINCT commit_oid FROM records WHERE commit_oid >= ?1 AND commit_oid < ?1 || 'g' LIMIT ?2";
+        let values = [Value::Text(digits.to_ascii_lowercase()), limit.store()];
+        self.rows("records", sql, &values, |row| load(row, 0, "records", "commit_oid"))
+    }
+
     /// Intents without an outcome, oldest first. At start each becomes `aborted` (DESIGN §4).
     pub fn open_intents(&self) -> Result<Vec<Record>, LedgerError> {
         self.record_query(

@@ -39,7 +39,7 @@ pub struct RunShow {
     pub run: Option<RunId>,
 }
 
-/// Ends a run: its leases are revoked, its branch stays until its own time is over.
+/// Ends a run: its leases end now, as time would end them; its branch and its proposals stay.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunEnd {

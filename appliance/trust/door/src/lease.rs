@@ -1,0 +1,172 @@
+//! The hot part of leases and runs: what every file operation checks, in memory and mostly in atomics. The ledger holds
+//! the durable part; [`crate::authority`] keeps the two together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use nas_trust_core::clock::Now;
+use nas_trust_core::lease_time::{LeaseClock, LeaseTime};
+use nas_trust_core::{ActionSet, PathSet, ReadManifest};
+use nas_types::id::{LeaseId, RunId};
+use nas_types::lease::BranchName;
+use nas_types::object::Provenance;
+use nas_types::time::Timestamp;
+use parking_lot::Mutex;
+
+/// A run: what its leases share.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) id: RunId,
+    pub(crate) branch: BranchName,
+    pub(crate) principal: String,
+    pub(crate) on_behalf_of: Option<String>,
+    pub(crate) purpose: Option<String>,
+    /// What it read (SPEC REC-2). Written to the ledger each minute and at each propose.
+    pub(crate) manifest: Mutex<ReadManifest>,
+    /// The manifest has lines that the ledger does not have.
+    pub(crate) manifest_dirty: AtomicBool,
+}
+
+/// Does a lease still give authority?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Yes.
+    Live,
+    /// Not until the clock can be trusted again (DESIGN §4, time).
+    Suspended,
+    /// Its time is over since this many milliseconds.
+    Over { since_ms: i64 },
+    /// It was revoked.
+    Revoked,
+}
+
+/// A lease.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) id: LeaseId,
+    pub(crate) run: Arc<Run>,
+    pub(crate) parent: Option<LeaseId>,
+    pub(crate) paths: PathSet,
+    pub(crate) actions: ActionSet,
+    pub(crate) created_at: Timestamp,
+    /// Its purpose: a child may state its own.
+    pub(crate) purpose: Option<String>,
+    clock: Mutex<LeaseClock>,
+    /// Where CLOCK_BOOTTIME ends it; [`SUSPENDED`] while that cannot be said.
+    ends_boottime_ms: AtomicI64,
+    revoked: AtomicBool,
+}
+
+const SUSPENDED: i64 = i64::MAX;
+
+impl Lease {
+    #[allow(clippy::too_many_arguments, reason = "a row of the ledger, made in two places")]
+    pub(crate) fn new(
+        id: LeaseId,
+        run: Arc<Run>,
+        parent: Option<LeaseId>,
+        (paths, actions): (PathSet, ActionSet),
+        created_at: Timestamp,
+        purpose: Option<String>,
+        clock: LeaseClock,
+        revoked: bool,
+        now: &Now,
+    ) -> Self {
+        let lease = Self {
+            id,
+            run,
+            parent,
+            paths,
+            actions,
+            created_at,
+            purpose,
+            clock: Mutex::new(clock),
+            ends_boottime_ms: AtomicI64::new(SUSPENDED),
+            revoked: AtomicBool::new(revoked),
+        };
+        lease.refresh(now);
+        lease
+    }
+
+    /// What the lease is worth at this CLOCK_BOOTTIME.
+    pub(crate) fn standing(&self, boottime_ms: i64) -> Standing {
+        if self.revoked.load(Ordering::Acquire) {
+            return Standing::Revoked;
+        }
+        match self.ends_boottime_ms.load(Ordering::Acquire) {
+            SUSPENDED => Standing::Suspended,
+            ends if boottime_ms < ends => Standing::Live,
+            ends => Standing::Over { since_ms: boottime_ms.saturating_sub(ends) },
+        }
+    }
+
+    /// The lease's own state machine, for its stored form and for children.
+    pub(crate) fn clock(&self) -> LeaseClock {
+        *self.clock.lock()
+    }
+
+    /// Counts the time used so far into the stored form: called each minute, and when trust in the clock changes.
+    pub(crate) fn refresh(&self, now: &Now) -> LeaseClock {
+        let mut clock = self.clock.lock();
+        *clock = clock.rebased(now);
+        let ends = clock.ends_at_boottime_ms(now).unwrap_or(SUSPENDED);
+        // Once over, the moment it ended stays known: reads go on for a grace period after it.
+        if ends != i64::MIN || self.ends_boottime_ms.load(Ordering::Acquire) == SUSPENDED {
+            self.ends_boottime_ms.store(ends, Ordering::Release);
+        }
+        *clock
+    }
+
+    /// Ends it before its time, as time would (its proposals stay to be decided).
+    pub(crate) fn expire(&self, now: &Now) -> LeaseClock {
+        let mut clock = self.clock.lock();
+        *clock = LeaseClock { remaining_ms: 0, ..clock.rebased(now) };
+        self.ends_boottime_ms.fetch_min(now.boottime_ms, Ordering::AcqRel);
+        *clock
+    }
+
+    pub(crate) fn revoke(&self) {
+        self.revoked.store(true, Ordering::Release);
+    }
+
+    /// The revocation could not be recorded and so did not happen (SPEC REC-1).
+    pub(crate) fn unrevoke(&self) {
+        self.revoked.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.revoked.load(Ordering::Acquire)
+    }
+
+    /// Milliseconds left, 0 when over, the stored remainder while suspended.
+    pub(crate) fn remaining_ms(&self, now: &Now) -> i64 {
+        let clock = self.clock.lock();
+        match clock.at(now) {
+            LeaseTime::Live { remaining_ms } => remaining_ms,
+            LeaseTime::Suspended => clock.remaining_ms,
+            LeaseTime::Expired => 0,
+        }
+    }
+
+    /// The word of the API for its state.
+    pub(crate) fn state(&self, boottime_ms: i64) -> &'static str {
+        match self.standing(boottime_ms) {
+            Standing::Live => "active",
+            Standing::Suspended => "suspended",
+            Standing::Over { .. } => "expired",
+            Standing::Revoked => "revoked",
+        }
+    }
+
+    /// What commits made under this lease carry (SPEC GIT-1).
+    pub(crate) fn provenance(&self) -> Provenance {
+        Provenance {
+            principal: self.run.principal.clone(),
+            on_behalf_of: self.run.on_behalf_of.clone(),
+            run: self.run.id,
+            lease: self.id,
+            purpose: self.purpose.clone().or_else(|| self.run.purpose.clone()),
+            read_manifest: None,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! `owner/…`: the owner's account.
+
+use nas_ledger::{LedgerError, NewRecord, PrincipalKind, PrincipalRow, TokenKind, TokenRow};
+use nas_trust_core::degradation::VerbClass;
+use nas_types::secret::Secret;
+use nas_types::verb::{Done, OwnerInit, OwnerLogin, OwnerLogout, OwnerToken};
+
+use crate::caller::Who;
+use crate::clock::{boottime_ms, wall};
+use crate::{Caller, Door, DoorError, DoorVerb, passphrase};
+
+/// The one owner; several people come with the control room.
+pub(crate) const OWNER: &str = "human:owner";
+/// Life of an owner token.
+const OWNER_TOKEN_MS: i64 = 30 * 24 * 3_600_000;
+
+impl DoorVerb for OwnerInit {
+    const CLASS: VerbClass = VerbClass::Recover;
+
+    fn run(self, door: &Door, _caller: &Caller) -> Result<OwnerToken, DoorError> {
+        let given = *blake3::hash(self.bootstrap.reveal().as_bytes()).as_bytes();
+        let wrong = || {
+            DoorError::Unauthenticated(
+                "the bootstrap token is not right, or was used: it is in the file 'owner.bootstrap' of the data folder"
+                    .into(),
+            )
+        };
+        let token = door.inner.ledger.read(|reader| reader.get::<TokenRow>(&given)).map_err(DoorError::Ledger)?;
+        if token.is_none_or(|token| token.kind != TokenKind::Bootstrap || token.revoked_at.is_some()) {
+            return Err(wrong());
+        }
+        let hash = passphrase::hash(&self.passphrase)?;
+        let now = wall();
+        let (secret, row) = new_token(now);
+        let used = door.inner.ledger.write_essential(|tx| {
+            // Looked at again in the transaction: of two that come at once, one finds it used.
+            let Some(bootstrap) = tx.get::<TokenRow>(&given)?.filter(|token| token.revoked_at.is_none()) else {
+                return Ok(false);
+            };
+            tx.update(&TokenRow { revoked_at: Some(now), ..bootstrap })?;
+            tx.put(&PrincipalRow {
+                id: OWNER.to_owned(),
+                kind: PrincipalKind::Human,
+                created_at: now,
+                passphrase_hash: Some(hash.clone()),
+                disabled_at: None,
+            })?;
+            tx.insert(&row)?;
+            tx.append(&NewRecord { principal: Some(OWNER.to_owned()), ..NewRecord::event("owner.init", now) })?;
+            Ok::<_, LedgerError>(true)
+        });
+        if !used.map_err(DoorError::Ledger)? {
+            return Err(wrong());
+        }
+        door.forget_bootstrap_file();
+        door.inner.push_anchor();
+        Ok(secret)
+    }
+}
+
+impl DoorVerb for OwnerLogin {
+    const CLASS: VerbClass = VerbClass::Recover;
+
+    fn run(self, door: &Door, _caller: &Caller) -> Result<OwnerToken, DoorError> {
+        door.check_passphrase(&self.passphrase)?;
+        let now = wall();
+        let (secret, row) = new_token(now);
+        let written = door.inner.ledger.write_essential(|tx| {
+            tx.insert(&row)?;
+            tx.append(&NewRecord { principal: Some(OWNER.to_owned()), ..NewRecord::event("owner.login", now) })
+        });
+        written.map_err(DoorError::Ledger)?;
+        Ok(secret)
+    }
+}
+
+impl DoorVerb for OwnerLogout {
+    const CLASS: VerbClass = VerbClass::Narrow;
+
+    fn run(self, door: &Door, caller: &Caller) -> Result<Done, DoorError> {
+        let principal = caller.owner()?;
+        let Who::Owner { token_hash, .. } = &caller.0 else { return Ok(Done { done: false }) };
+        let now = wall();
+        let written = door.inner.ledger.write_essential(|tx| {
+            let token = tx.need::<TokenRow>(token_hash)?;
+            tx.update(&TokenRow { revoked_at: Some(now), ..token })?;
+            tx.append(&NewRecord { principal: Some(principal.to_owned()), ..NewRecord::event("owner.logout", now) })
+        });
+        written.map_err(DoorError::Ledger)?;
+        Ok(Done { done: true })
+    }
+}
+
+fn new_token(now: nas_types::time::Timestamp) -> (OwnerToken, TokenRow) {
+    let token = Secret::random("nas_owner_");
+    let expires_at = now.plus_ms(OWNER_TOKEN_MS);
+    let row = TokenRow {
+        token_hash: *blake3::hash(token.reveal().as_bytes()).as_bytes(),
+        kind: TokenKind::Owner,
+        principal: OWNER.to_owned(),
+        created_at: now,
+        expires_at: Some(expires_at),
+        revoked_at: None,
+    };
+    (OwnerToken { token, expires_at }, row)
+}
+
+impl Door {
+    /// Asks for the secret that is on no disk. Wrong tries are recorded and slowed down.
+    pub(crate) fn check_passphrase(&self, given: &Secret) -> Result<(), DoorError> {
+        let owner = self.inner.ledger.read(|reader| reader.get::<PrincipalRow>(&OWNER.to_owned()));
+        let hash = owner.map_err(DoorError::Ledger)?.and_then(|owner| owner.passphrase_hash);
+        let Some(hash) = hash else {
+            return Err(DoorError::State(
+                "there is no owner yet: run 'nas owner init' with the bootstrap token".to_owned(),
+            ));
+        };
+        let checked = self.inner.passphrase.lock().check(&hash, given, boottime_ms());
+        if matches!(checked, Err(DoorError::WrongPassphrase)) {
+            self.inner.refused_unauthenticated("http", "wrong-passphrase", "owner");
+        }
+        checked
+    }
+}

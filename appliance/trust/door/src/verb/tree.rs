@@ -1,0 +1,111 @@
+//! `tree/list` and `tree/log`. (`tree/import` is in [`super::import`].)
+
+use nas_history::CommitInfo as HistoryCommit;
+use nas_trust_core::Visibility;
+use nas_trust_core::degradation::VerbClass;
+use nas_types::lease::View;
+use nas_types::object::Oid;
+use nas_types::path::Name;
+use nas_types::verb::{CommitInfo, TreeEntry, TreeList, TreeListing, TreeLog, TreeLogAnswer};
+
+use super::{page, page_rows};
+use crate::caller::Who;
+use crate::{Caller, Door, DoorError, DoorVerb, card};
+
+/// Commits of one page when nothing is said.
+const LOG_ROWS_DEFAULT: u32 = 50;
+
+impl DoorVerb for TreeList {
+    const CLASS: VerbClass = VerbClass::Read;
+
+    fn run(self, door: &Door, caller: &Caller) -> Result<TreeListing, DoorError> {
+        let head = door.head_of(caller, self.view)?;
+        let commit = match self.commit {
+            None => head,
+            Some(commit) => door.reachable(commit, head)?,
+        };
+        let hidden = || DoorError::NotFound { what: "directory", name: self.path.to_string() };
+        let history = door.inner.store.history();
+        let listed = history.list_dir(commit, &self.path).map_err(card::history_error("listing a directory"))?;
+        let visible = |path: &nas_types::path::TreePath| match &caller.0 {
+            Who::Owner { .. } => true,
+            Who::Lease(lease) => lease.paths.visibility(path) != Visibility::Hidden,
+            Who::Anonymous { .. } => false,
+        };
+        if !visible(&self.path) {
+            return Err(hidden());
+        }
+        let entries = listed.ok_or_else(hidden)?.into_iter().filter_map(|(name, entry)| {
+            let path = self.path.join(Name::new(&name).ok()?).ok()?;
+            visible(&path).then(|| {
+                let row = TreeEntry { path, kind: entry.kind, mode: entry.mode, size: entry.size };
+                (row.path.to_string(), row)
+            })
+        });
+        let (entries, cursor) = page(entries, self.cursor.as_deref(), self.limit)?;
+        Ok(TreeListing { entries, cursor })
+    }
+}
+
+impl DoorVerb for TreeLog {
+    const CLASS: VerbClass = VerbClass::Read;
+
+    fn run(self, door: &Door, caller: &Caller) -> Result<TreeLogAnswer, DoorError> {
+        if self.view == View::Main {
+            // Messages of main tell of other runs.
+            caller.owner()?;
+        }
+        let most = page_rows(Some(self.limit.unwrap_or(LOG_ROWS_DEFAULT)))?;
+        let head = door.head_of(caller, self.view)?;
+        let from = match self.cursor.as_deref() {
+            None => head,
+            Some(text) => {
+                let commit = text.parse().map_err(|_| DoorError::Invalid {
+                    field: "cursor",
+                    reason: "it is from an earlier answer".to_owned(),
+                })?;
+                door.reachable(commit, head)?
+            }
+        };
+        let commits = door.inner.store.history().log(from, most + 1).map_err(card::history_error("reading the log"))?;
+        let cursor = commits.get(most).map(|commit| commit.oid.to_string());
+        Ok(TreeLogAnswer { commits: commits.into_iter().take(most).map(info).collect(), cursor })
+    }
+}
+
+/// A commit as the API shows it.
+pub(super) fn info(commit: HistoryCommit) -> CommitInfo {
+    CommitInfo {
+        commit: commit.oid,
+        summary: commit.message.lines().next().unwrap_or_default().to_owned(),
+        time: commit.time,
+        parents: commit.parents,
+        trailers: commit.trailers,
+    }
+}
+
+impl Door {
+    /// The newest commit of what the caller may look at.
+    fn head_of(&self, caller: &Caller, view: View) -> Result<Oid, DoorError> {
+        match (view, &caller.0) {
+            (View::Main, _) => Ok(self.inner.store.main().pointer().commit),
+            (View::Branch, Who::Lease(lease)) => Ok(self.branch(&lease.run)?.tip()),
+            (View::Branch, Who::Owner { .. } | Who::Anonymous { .. }) => Err(DoorError::Invalid {
+                field: "view",
+                reason: "the owner has no branch of its own: look at 'main', or use 'branch diff' with a run"
+                    .to_owned(),
+            }),
+        }
+    }
+
+    /// `commit`, if `head` grew from it.
+    fn reachable(&self, commit: Oid, head: Oid) -> Result<Oid, DoorError> {
+        let history = self.inner.store.history();
+        let known = history.commit_info(commit).is_ok();
+        if known && history.is_ancestor(commit, head).map_err(card::history_error("looking for a commit"))? {
+            Ok(commit)
+        } else {
+            Err(DoorError::NotFound { what: "commit", name: commit.to_string() })
+        }
+    }
+}
