@@ -1,6 +1,8 @@
 //! The crash sweep: a child process is killed at every failpoint of the Store; then the store opens, main is the old or the new
 //! generation and complete, every branch commits what is on its disk, and work goes on.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;

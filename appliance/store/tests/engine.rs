@@ -1,5 +1,7 @@
 //! The contract of [`nas_store::engine::Engine`], run on every engine. Numbers are those of its text.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;

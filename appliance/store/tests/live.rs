@@ -1,5 +1,7 @@
 //! Operations on live files, on every engine; the cases of FINDINGS §5 at this level.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, symlink};

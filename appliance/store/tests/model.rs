@@ -1,6 +1,8 @@
 //! Random operations on a branch against a model; then every commit equals the live directory, and a restart in the
 //! middle changes nothing.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
