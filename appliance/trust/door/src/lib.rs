@@ -159,7 +159,7 @@ impl Door {
     /// Writes the one-time bootstrap token when there is no owner yet. The file is readable by its owner alone.
     pub fn offer_bootstrap(&self) -> Result<Option<PathBuf>, DoorError> {
         let path = &self.inner.options.bootstrap_file;
-        let owner = self.inner.ledger.read(|reader| reader.get::<nas_ledger::PrincipalRow>(&"human:owner".to_owned()));
+        let owner = self.inner.ledger.read(|reader| reader.get::<nas_ledger::PrincipalRow>(&verb::OWNER.to_owned()));
         if owner.map_err(DoorError::Ledger)?.is_some_and(|owner| owner.passphrase_hash.is_some()) {
             return Ok(None);
         }
@@ -171,12 +171,20 @@ impl Door {
         let row = TokenRow {
             token_hash: *blake3::hash(token.reveal().as_bytes()).as_bytes(),
             kind: TokenKind::Bootstrap,
-            principal: "human:owner".to_owned(),
+            principal: verb::OWNER.to_owned(),
             created_at: now,
             expires_at: None,
             revoked_at: None,
         };
+        let owner = nas_ledger::PrincipalRow {
+            id: verb::OWNER.to_owned(),
+            kind: nas_ledger::PrincipalKind::Human,
+            created_at: now,
+            passphrase_hash: None,
+            disabled_at: None,
+        };
         let written = self.inner.ledger.write(|tx| {
+            tx.put(&owner)?;
             tx.insert(&row)?;
             tx.append(&NewRecord::event("owner.bootstrap", now))
         });

@@ -12,6 +12,8 @@ mod record;
 mod run;
 mod tree;
 
+pub(crate) use owner::OWNER;
+
 use crate::DoorError;
 
 /// Most rows of one page, and how many when nothing is said.
