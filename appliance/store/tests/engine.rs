@@ -93,7 +93,7 @@ fn delete_is_robust(pool: &TestPool) {
     pool.engine.create(&a).unwrap();
     fill(&a);
     symlink(&outside, a.join("d/out")).unwrap();
-    fs::set_permissions(a.join("d"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(a.join("d"), fs::Permissions::from_mode(0o000)).unwrap();
     pool.engine.set_read_only(&a, true).unwrap();
     pool.engine.delete(&a).unwrap();
     assert!(!a.exists());
