@@ -123,6 +123,8 @@ pub struct Staged {
     pointer: Pointer,
     on: Pointer,
     dir: PathBuf,
+    /// Open already: once the ledger has decided, publishing must not fail for want of a descriptor.
+    next: Arc<Generation>,
     /// Keeps its objects from being pruned until main's ref reaches them.
     hold: Hold,
 }
@@ -234,11 +236,14 @@ impl Main {
         if !self.staging.lock().insert(dir.clone()) {
             return Err(StoreError::StagedAlready);
         }
-        if let Err(e) = build(core, current.dir(), &dir, prepared.changes()) {
-            self.unstage(core, &dir);
-            return Err(e);
+        let built = build(core, current.dir(), &dir, prepared.changes()).and_then(|()| Generation::open(core, pointer));
+        match built {
+            Ok(next) => Ok(Staged { pointer, on, dir, next: Arc::new(next), hold }),
+            Err(e) => {
+                self.unstage(core, &dir);
+                Err(e)
+            }
         }
-        Ok(Staged { pointer, on, dir, hold })
     }
 
     fn unstage(&self, core: &Core, dir: &Path) {
@@ -254,7 +259,7 @@ impl Main {
     }
 
     pub(crate) fn publish(&self, core: &Core, staged: Staged) -> Result<Arc<Generation>, StoreError> {
-        let next = Arc::new(Generation::open(core, staged.pointer)?);
+        let next = Arc::clone(&staged.next);
         {
             let mut current = self.current.write();
             if current.pointer != staged.on {
