@@ -2,9 +2,9 @@
 
 use nas_trust_core::Visibility;
 use nas_types::fs::{Attr, FileKind, FsError, NodeRef, SetAttr, Space, Wcc};
-use nas_types::time::FileTime;
 use nas_types::lease::{Action, View};
 use nas_types::path::TreePath;
+use nas_types::time::FileTime;
 
 use super::Mounted;
 

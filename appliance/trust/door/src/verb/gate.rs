@@ -9,6 +9,7 @@ use nas_trust_core::degradation::VerbClass;
 use nas_trust_core::gate::{self, Gate, GateDigest, GateEvent, GateState, LeaseStanding, Ruling, VoidReason};
 use nas_types::id::GateId;
 use nas_types::object::{Change, Conflict, Oid};
+use nas_types::path::TreePath;
 use nas_types::verb::{
     GateAction, GateApprove, GateCard, GateDecided, GateDecision, GateDeny, GateList, GateRisk, GateShow, GateSummary,
     Gates, Propose, Proposed, ReadSummary,
@@ -35,10 +36,21 @@ struct Question {
     id: GateId,
     pin: Oid,
     base: Oid,
-    not_kept: Vec<nas_types::path::TreePath>,
+    not_kept: Vec<TreePath>,
     why: Option<String>,
     /// The void gate whose place it takes.
     replaces: Option<GateId>,
+}
+
+/// A merge into main as policy is asked about it.
+fn merge_request<'a>(lease: &'a Lease, changes: &[Change], approved: bool) -> PolicyRequest<'a> {
+    let subject = Subject::agent(&lease.run.principal);
+    PolicyRequest {
+        approved,
+        deletes: changes.iter().any(|change| change.new.is_none()),
+        touches_nas: changes.iter().any(|change| change.path.components().any(|part| part == b".nas")),
+        ..PolicyRequest::new(subject, Act::Merge, Target::Protected)
+    }
 }
 
 fn nothing_to_merge() -> DoorError {
@@ -68,7 +80,7 @@ impl DoorVerb for Propose {
         if self.why.as_ref().is_some_and(|why| why.len() > WHY_BYTES_MAX) {
             return Err(DoorError::Invalid { field: "why", reason: format!("at most {WHY_BYTES_MAX} bytes") });
         }
-        let decision = door.may_propose(lease)?;
+        door.may_propose(lease)?;
         let id = GateId::random();
         let branch = door.branch(&lease.run)?;
         let message = self.why.as_deref().unwrap_or("Propose");
@@ -76,7 +88,7 @@ impl DoorVerb for Propose {
         let Pinned::Commit(pin) = pinned else { return Err(nothing_to_merge()) };
         let question =
             Question { id, pin, base: branch.base(), not_kept: branch.not_kept(), why: self.why, replaces: None };
-        let proposed = door.ask(lease, question, &decision);
+        let proposed = door.ask(lease, question);
         if !matches!(&proposed, Ok(proposed) if proposed.gate == id) {
             door.inner.unpin(id);
         }
@@ -85,31 +97,40 @@ impl DoorVerb for Propose {
 }
 
 impl Door {
-    /// Does policy offer this lease a gate for a merge into main?
-    fn may_propose(&self, lease: &Lease) -> Result<Decision, DoorError> {
+    /// May this lease ask for a merge at all?
+    fn may_propose(&self, lease: &Lease) -> Result<(), DoorError> {
         if !lease.actions.contains(nas_types::lease::Action::Propose) {
-            self.inner.refused(lease, "lease-action", &nas_types::path::TreePath::root());
+            self.inner.refused(lease, "lease-action", &TreePath::root());
             return Err(DoorError::Denied {
                 rule: "lease-action".into(),
                 reason: "the lease does not allow 'propose'".to_owned(),
             });
         }
         let subject = Subject::agent(&lease.run.principal);
-        let propose = self.inner.policy.evaluate(&PolicyRequest::new(subject, Act::Propose, Target::Protected));
-        if propose.effect == Effect::Deny {
-            self.inner.refused(lease, "policy", &nas_types::path::TreePath::root());
-            return Err(crate::denied(&propose));
+        let decision = self.inner.policy.evaluate(&PolicyRequest::new(subject, Act::Propose, Target::OwnBranch));
+        if decision.effect == Effect::Allow {
+            return Ok(());
         }
-        let merge = self.inner.policy.evaluate(&PolicyRequest::new(subject, Act::Merge, Target::Protected));
-        match merge.effect {
-            Effect::Gate => Ok(merge),
+        self.inner.refused(lease, "policy", &TreePath::root());
+        Err(crate::denied(&decision))
+    }
+
+    /// Does policy offer a gate for a merge of these changes?
+    fn may_ask(&self, lease: &Lease, changes: &[Change]) -> Result<Decision, DoorError> {
+        let request = merge_request(lease, changes, false);
+        let decision = self.inner.policy.evaluate(&request);
+        match decision.effect {
+            Effect::Gate => Ok(decision),
             // An automatic merge needs checks and labels; until they exist, policy only ever gates or denies one.
-            Effect::Allow | Effect::Deny => Err(crate::denied(&merge)),
+            Effect::Allow | Effect::Deny => {
+                self.inner.refused(lease, "policy", &TreePath::root());
+                Err(crate::denied(&decision))
+            }
         }
     }
 
     /// Makes a gate for a pinned commit.
-    fn ask(&self, lease: &Lease, question: Question, decision: &Decision) -> Result<Proposed, DoorError> {
+    fn ask(&self, lease: &Lease, question: Question) -> Result<Proposed, DoorError> {
         let Question { id, pin, base, not_kept, why, replaces } = question;
         let prepared = match self.prepare(pin)? {
             Prepared::Clean(prepared) => prepared,
@@ -126,6 +147,7 @@ impl Door {
                 reason: format!("the branch changes {}, which this lease does not hold", outside.path),
             });
         }
+        let decision = self.may_ask(lease, changes)?;
         self.inner.store.keep_merged(&prepared).map_err(|error| crate::store_error("storing merged content", error))?;
         let now = self.inner.now();
         let digest = gate::digest(MAIN, lease.id, changes);
@@ -174,7 +196,7 @@ impl Door {
             if let Some(replaced) = replaces {
                 tx.set_successor(replaced, id)?;
             }
-            tx.append(&crate::inner::Inner::by_rule(record.clone(), decision))?;
+            tx.append(&crate::inner::Inner::by_rule(record.clone(), &decision))?;
             Ok::<_, LedgerError>(Some(row.clone()))
         });
         let Some(gate) = asked.map_err(DoorError::Ledger)? else {
@@ -391,8 +413,7 @@ impl Door {
         owner: &str,
         reason: Option<String>,
     ) -> Result<GateDecided, DoorError> {
-        let subject = Subject::agent(&lease.run.principal);
-        let request = PolicyRequest { approved: true, ..PolicyRequest::new(subject, Act::Merge, Target::Protected) };
+        let request = merge_request(lease, prepared.changes(), true);
         let decision = self.inner.policy.evaluate(&request);
         if decision.effect != Effect::Allow {
             return Err(crate::denied(&decision));
@@ -453,8 +474,7 @@ impl Door {
                 .store
                 .pin_for(fresh, row.pin)
                 .map_err(|error| crate::store_error("pinning the commit again", error))
-                .and_then(|()| self.may_propose(lease))
-                .and_then(|decision| self.ask(lease, question, &decision));
+                .and_then(|()| self.ask(lease, question));
             match asked {
                 Ok(asked) => void.successor = Some(asked.gate),
                 Err(error) => {
