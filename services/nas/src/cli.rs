@@ -287,7 +287,7 @@ pub(crate) enum RunVerb {
 pub(crate) struct MountArgs {
     #[command(subcommand)]
     pub(crate) verb: Option<MountVerb>,
-    /// An empty directory to mount on. Its lease is --lease, or the only one there is.
+    /// An empty directory to mount on; who owns it will own the files. Its lease is --lease, or the only one there is.
     pub(crate) dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) view: MountView,

@@ -15,6 +15,13 @@ pub(crate) fn directory(dir: &Path) -> Result<PathBuf, Failure> {
     if full.is_dir() { Ok(full) } else { Err(Failure::Usage(format!("{} is no directory", dir.display()))) }
 }
 
+/// Whose files the mounted ones shall be: those of the owner of the directory they are mounted on.
+pub(crate) fn owner_of(dir: &Path) -> Result<(u32, u32), Failure> {
+    use std::os::unix::fs::MetadataExt as _;
+    let found = dir.metadata().map_err(Failure::io(format!("looking at {}", dir.display())))?;
+    Ok((found.uid(), found.gid()))
+}
+
 /// What keeps this machine from mounting, if anything.
 pub(crate) fn obstacle() -> Option<&'static str> {
     if !rustix::process::geteuid().is_root() {
@@ -39,14 +46,24 @@ fn has_nfs_client() -> bool {
     std::fs::read_to_string("/proc/filesystems").is_ok_and(|text| text.lines().any(|l| l.ends_with("\tnfs")))
 }
 
-/// Arguments of `mount`. The ticket is in the export path: it is good once and for a minute.
-pub(crate) fn arguments(host: &str, answer: &MountTicketAnswer, read_only: bool, dir: &Path) -> Vec<OsString> {
+/// Arguments of `mount`. The ticket is in the export path: it is good once and for a minute. `owner` is whose files
+/// they shall be, user and group: root mounts, and the agent that works there is somebody else.
+pub(crate) fn arguments(
+    host: &str,
+    answer: &MountTicketAnswer,
+    read_only: bool,
+    dir: &Path,
+    owner: (u32, u32),
+) -> Vec<OsString> {
     let port = answer.port;
     let mut options = format!("vers=3,tcp,mountvers=3,mountproto=tcp,nolock,nosuid,nodev,port={port},mountport={port}");
     if read_only {
         options.push_str(",ro");
     }
     let mut export = format!("{host}:/{}", answer.ticket.reveal()).into_bytes();
+    if owner != (0, 0) {
+        export.extend_from_slice(format!("+{}+{}", owner.0, owner.1).as_bytes());
+    }
     if !answer.root.is_root() {
         export.push(b'/');
         export.extend_from_slice(answer.root.as_bytes());

@@ -56,7 +56,11 @@ impl Show for BoxStatusAnswer {
             count(d.gates_pending, "gate", "gates")
         );
         let _ = writeln!(out, "nfs {} · engine {}", visible(&d.nfs), visible(&d.engine));
-        let clock = if d.clock_trusted { "trusted" } else { "not trusted: leases are suspended" };
+        let clock = if d.clock_trusted {
+            "trusted"
+        } else {
+            "not confirmed: nothing ends by age, leases from before a reboot wait"
+        };
         let _ = writeln!(out, "clock {} ({clock})", here.time(d.time));
         if !d.owner_ready {
             out.push_str("no owner yet: nas owner init\n");

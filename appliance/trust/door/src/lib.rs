@@ -123,7 +123,7 @@ impl Door {
             store,
             ledger,
             anchor: Mutex::new(anchor),
-            policy: Box::new(BuiltIn::default()),
+            policy: Box::new(BuiltIn),
             options,
             clock: clock::Clock::open()?,
             clock_trust: Mutex::new(Trust::new(last_time)),

@@ -47,4 +47,3 @@ pub struct GateExplained {
     /// The decision.
     pub decision: GateDecision,
 }
-

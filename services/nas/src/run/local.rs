@@ -52,10 +52,11 @@ impl Session {
 
     fn mount_here(&self, dir: &Path, ticket: &MountTicket) -> Result<(), Failure> {
         let dir = mount::directory(dir)?;
+        let owner = mount::owner_of(&dir)?;
         let obstacle = mount::obstacle();
         let answer = self.call(As::Lease, ticket)?;
         let host = host_of(&self.global.url)?;
-        let arguments = mount::arguments(host, &answer, ticket.read_only, &dir);
+        let arguments = mount::arguments(host, &answer, ticket.read_only, &dir, owner);
         if let Some(obstacle) = obstacle {
             return Err(Failure::Local(format!(
                 "{obstacle}. On a machine that can, root mounts it within {} s with\n  {}",

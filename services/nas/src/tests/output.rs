@@ -169,13 +169,15 @@ fn mount_arguments() {
         expires_at: NOON,
         seconds: 60,
     };
-    let arguments = mount::arguments("10.0.0.2", &answer, true, Path::new("/w"));
+    let arguments = mount::arguments("10.0.0.2", &answer, true, Path::new("/w"), (0, 0));
     let options = "vers=3,tcp,mountvers=3,mountproto=tcp,nolock,nosuid,nodev,port=12049,mountport=12049,ro";
     assert_eq!(arguments, ["-t", "nfs", "-o", options, "10.0.0.2:/t1ck/shared/la unch", "/w"]);
     assert_eq!(
         mount::command_line(&arguments),
         format!("sudo mount -t nfs -o {options} $'10.0.0.2:/t1ck/shared/la unch' /w")
     );
+    let arguments = mount::arguments("10.0.0.2", &answer, false, Path::new("/w"), (1000, 100));
+    assert_eq!(arguments[4], "10.0.0.2:/t1ck+1000+100/shared/la unch");
 }
 
 /// Goal: exit codes are part of the interface.

@@ -69,10 +69,10 @@ impl Mounted {
                 (commit, commit)
             }
         };
-        if let Some((known, version)) = self.versions.lock().get(&at.node.id) {
-            if *known == tip {
-                return *version;
-            }
+        if let Some((known, version)) = self.versions.lock().get(&at.node.id)
+            && *known == tip
+        {
+            return *version;
         }
         let history = self.inner.store.history();
         let content = |commit| history.entry_at(commit, &at.path).ok().flatten().and_then(|entry| entry.oid);

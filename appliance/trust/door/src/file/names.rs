@@ -12,11 +12,11 @@ impl Mounted {
     pub fn create(&self, dir: NodeRef, name: &[u8], how: CreateHow) -> Result<Made, FsError> {
         self.make(dir, name, |live, at, legal_name| {
             // An existing file is opened, perhaps cut: then its other names count too.
-            if let (CreateHow::Unchecked(_), Ok(node)) = (how, live.lookup(at, legal_name)) {
-                if node.attr.kind == FileKind::File && node.attr.nlink > 1 {
-                    let file = live.locate(node.node)?;
-                    self.may_change_file(live, &file)?;
-                }
+            if let (CreateHow::Unchecked(_), Ok(node)) = (how, live.lookup(at, legal_name))
+                && node.attr.kind == FileKind::File
+                && node.attr.nlink > 1
+            {
+                self.may_change_file(live, &live.locate(node.node)?)?;
             }
             live.create(at, legal_name, how).map(|created| created.made)
         })

@@ -1,6 +1,6 @@
 //! `explain/commit` (SPEC REC-4): from a commit to run, lease, gate decision and reads.
 
-use nas_ledger::{GateRow, LedgerError};
+use nas_ledger::GateRow;
 use nas_trust_core::degradation::VerbClass;
 use nas_types::object::Oid;
 use nas_types::verb::{ExplainCommit, Explanation, GateDecision, GateExplained};
@@ -32,11 +32,7 @@ impl DoorVerb for ExplainCommit {
         let records = door.records_of(oid)?;
         let gate = door.inner.ledger.read(|reader| reader.gate_of_merge(oid)).map_err(DoorError::Ledger)?;
         let read = match run {
-            Some(run) => door
-                .inner
-                .ledger
-                .read(|reader| Ok::<_, LedgerError>(reader.read_entries(run)?))
-                .map_err(DoorError::Ledger)?,
+            Some(run) => door.inner.ledger.read(|reader| reader.read_entries(run)).map_err(DoorError::Ledger)?,
             None => Vec::new(),
         };
         let parent = commit.parents.first().copied();

@@ -51,10 +51,15 @@ impl DoorVerb for TreeLog {
     const CLASS: VerbClass = VerbClass::Read;
 
     fn run(self, door: &Door, caller: &Caller) -> Result<TreeLogAnswer, DoorError> {
-        if self.view == View::Main {
-            // Messages of main tell of other runs.
-            caller.owner()?;
-        }
+        // Messages of main tell of other runs: a bearer sees the line of its own branch, down to where it was forked.
+        let base = match (self.view, &caller.0) {
+            (View::Main, _) => {
+                caller.owner()?;
+                None
+            }
+            (View::Branch, Who::Lease(lease)) => Some(door.branch(&lease.run)?.base()),
+            (View::Branch, Who::Owner { .. } | Who::Anonymous { .. }) => None,
+        };
         let most = page_rows(Some(self.limit.unwrap_or(LOG_ROWS_DEFAULT)))?;
         let head = door.head_of(caller, self.view)?;
         let from = match self.cursor.as_deref() {
@@ -67,7 +72,11 @@ impl DoorVerb for TreeLog {
                 door.reachable(commit, head)?
             }
         };
-        let commits = door.inner.store.history().log(from, most + 1).map_err(card::history_error("reading the log"))?;
+        let mut commits =
+            door.inner.store.history().log(from, most + 1).map_err(card::history_error("reading the log"))?;
+        if let Some(end) = commits.iter().position(|commit| Some(commit.oid) == base) {
+            commits.truncate(end + 1);
+        }
         let cursor = commits.get(most).map(|commit| commit.oid.to_string());
         Ok(TreeLogAnswer { commits: commits.into_iter().take(most).map(info).collect(), cursor })
     }
