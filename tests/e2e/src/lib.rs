@@ -164,12 +164,12 @@ impl TestBox {
         self.process.as_mut().is_some_and(Process::is_running)
     }
 
-    /// Waits until nasd ended by itself (a failpoint killed it).
+    /// Waits until a failpoint killed nasd; an error when it goes on, or ends in any other way.
     pub fn wait_for_end(&mut self) -> Result<()> {
-        if let Some(mut process) = self.process.take() {
-            process.wait(PATIENCE).context("nasd goes on")?;
-        }
-        Ok(())
+        use std::os::unix::process::ExitStatusExt as _;
+        let mut process = self.process.take().context("nasd was not started")?;
+        let status = process.wait(PATIENCE).context("nasd goes on")?;
+        if status.signal() == Some(9) { Ok(()) } else { bail!("nasd ended with {status}; its log:\n{}", self.log()) }
     }
 
     /// The data folder.
