@@ -48,9 +48,9 @@ pub(crate) struct Args {
     /// Reads go on for this time after a lease is over, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 60_000)]
     read_grace_ms: u64,
-    /// A gate is denied after this time without an answer, in hours.
-    #[arg(long, value_name = "HOURS", default_value_t = 72, value_parser = clap::value_parser!(u16).range(1..=720))]
-    gate_ttl_hours: u16,
+    /// A gate is denied after this time without an answer, in seconds (72 h by default, at most 30 days).
+    #[arg(long, value_name = "SECONDS", default_value_t = 259_200, value_parser = clap::value_parser!(u32).range(1..=2_592_000))]
+    gate_ttl_seconds: u32,
     /// Space of the ledger set aside for a full disk, in KiB.
     #[arg(long, value_name = "KIB", default_value_t = nas_ledger::ballast::BALLAST_BYTES_DEFAULT >> 10)]
     ballast_kib: u64,
@@ -76,7 +76,7 @@ impl Args {
     pub(crate) fn door_options(&self, nfs: SocketAddr) -> DoorOptions {
         DoorOptions {
             read_grace_ms: i64::try_from(self.read_grace_ms).unwrap_or(i64::MAX),
-            gate_ttl_ms: i64::from(self.gate_ttl_hours) * 3_600_000,
+            gate_ttl_ms: i64::from(self.gate_ttl_seconds) * 1000,
             ..DoorOptions::new(nfs, self.data.join("owner.bootstrap"))
         }
     }
