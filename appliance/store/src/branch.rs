@@ -98,9 +98,9 @@ pub trait CommitSink: Send + Sync {
 /// What [`Branch::pin`] pinned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pinned {
-    /// One commit on the branch's base that holds all of the branch.
+    /// One commit on the branch's [`proposal_base`](Branch::proposal_base) that holds all of the branch.
     Commit(Oid),
-    /// The branch holds what its base holds: there is nothing to propose.
+    /// The branch holds what main took of it already: there is nothing to propose.
     Unchanged,
 }
 
@@ -125,6 +125,9 @@ pub(crate) struct State {
     pub(crate) version: u32,
     pub(crate) name: BranchName,
     pub(crate) base: Oid,
+    /// What of it main has: the last pinned commit that was merged.
+    #[serde(default)]
+    pub(crate) merged: Option<Oid>,
     pub(crate) created_at: Timestamp,
     pub(crate) expires_at: Option<Timestamp>,
     pub(crate) bytes_max: u64,
@@ -278,6 +281,21 @@ impl Branch {
         self.state.lock().base
     }
 
+    /// What a proposal is compared with: what main took of this branch last, or the commit it was forked from.
+    #[must_use]
+    pub fn proposal_base(&self) -> Oid {
+        let state = self.state.lock();
+        state.merged.unwrap_or(state.base)
+    }
+
+    /// Notes that `pinned` was merged into main: what is proposed from now on are the changes after it. Without it, changing
+    /// again what was merged once would conflict with itself.
+    pub fn merged(&self, pinned: Oid) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        state.merged = Some(pinned);
+        state.save(&self.dir, true)
+    }
+
     /// Its newest commit.
     #[must_use]
     pub fn tip(&self) -> Oid {
@@ -373,12 +391,12 @@ impl Branch {
         Ok(Some(commit))
     }
 
-    /// Commits what is there, squashes the branch to one commit on its base (its auto-commits are left out of history, DESIGN §3),
+    /// Commits what is there, squashes the branch to one commit on its [`proposal_base`](Self::proposal_base) (its auto-commits are left out of history, DESIGN §3),
     /// and pins that for a gate. Pinning again for the same gate replaces the pin.
     pub fn pin(&self, gate: GateId, message: &str) -> Result<Pinned, StoreError> {
         let _one = self.committing.lock();
         self.commit_one(CommitReason::Propose)?;
-        let (base, tip, history) = (self.base(), self.tip(), &self.core.history);
+        let (base, tip, history) = (self.proposal_base(), self.tip(), &self.core.history);
         let trees =
             |oid| history.commit_info(oid).map(|info| info.trees).map_err(StoreError::history("reading a commit"));
         if trees(base)? == trees(tip)? {
@@ -396,6 +414,8 @@ impl Branch {
             .set_ref(&refs::branch(&self.name), Some(squashed), Expect::At(tip))
             .map_err(StoreError::history("moving a branch ref"))?;
         drop(hold);
+        self.core.chores.wrote();
+        self.core.chores.garbage();
         *self.tip.lock() = squashed;
         failpoint::hit("store.pin.squashed");
         Ok(Pinned::Commit(squashed))

@@ -144,6 +144,7 @@ impl Job<'_> {
             .set_ref(&refs::branch(self.name), Some(commit), Expect::At(self.tip))
             .map_err(StoreError::history("moving a branch ref"))?;
         drop(hold);
+        self.core.chores.wrote();
         failpoint::hit("store.commit.ref");
         Ok(Some(Committed {
             branch: self.name.clone(),

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use nas_history::{CommitSpec, Edit, Expect, Hold, Merge, Merged, Put, refs};
 use nas_types::failpoint;
+use nas_types::id::GateId;
 use nas_types::object::{Change, Conflict, Oid, Provenance};
 use nas_types::path::TreePath;
 use parking_lot::{Mutex, RwLock};
@@ -94,11 +95,6 @@ impl PreparedMerge {
     #[must_use]
     pub fn on(&self) -> Pointer {
         self.on
-    }
-
-    /// All content that merging by line made.
-    pub(crate) fn merged_blobs(&self) -> impl Iterator<Item = &[u8]> {
-        self.merged.blobs.values().map(Vec::as_slice)
     }
 
     /// Content that merging by line made and that is not in the history before [`stage`](crate::Store::stage).
@@ -208,6 +204,29 @@ impl Main {
         Ok(PreparedMerge { on, pinned: None, merged: Merged { changes, blobs: Default::default() } })
     }
 
+    /// As a commit of the result: only then is what merging by line made reachable.
+    pub(crate) fn keep_merged(&self, core: &Core, gate: GateId, prepared: &PreparedMerge) -> Result<(), StoreError> {
+        if prepared.merged.blobs.is_empty() {
+            return Ok(());
+        }
+        let failed = || StoreError::history("storing merged content");
+        let mut writer = core.history.writer().map_err(failed())?;
+        let trees = writer.apply_merge(prepared.on.commit, &prepared.merged).map_err(failed())?;
+        let spec = CommitSpec {
+            parents: &[prepared.on.commit],
+            trees,
+            provenance: &core.options.founder,
+            message: "What a gate would merge",
+            time: (core.options.now)(),
+        };
+        let commit = writer.commit(&spec).map_err(failed())?;
+        let hold = writer.finish().map_err(failed())?;
+        core.history.set_ref(&refs::merged(gate), Some(commit), Expect::Any).map_err(failed())?;
+        drop(hold);
+        core.chores.wrote();
+        Ok(())
+    }
+
     pub(crate) fn stage(
         &self,
         core: &Core,
@@ -230,6 +249,7 @@ impl Main {
         let commit = writer.commit(&spec).map_err(StoreError::history("writing a commit"))?;
         failpoint::hit("store.stage.written");
         let hold = writer.finish().map_err(StoreError::history("writing a pack"))?;
+        core.chores.wrote();
         failpoint::hit("store.stage.durable");
         let pointer = Pointer { number: on.number + 1, commit };
         let dir = path_of(core, pointer);
@@ -256,6 +276,7 @@ impl Main {
 
     pub(crate) fn abandon(&self, core: &Core, staged: Staged) {
         self.unstage(core, &staged.dir);
+        core.chores.garbage();
     }
 
     pub(crate) fn publish(&self, core: &Core, staged: Staged) -> Result<Arc<Generation>, StoreError> {
@@ -280,6 +301,7 @@ impl Main {
         // The ledger has decided: a ref that cannot move now is moved at the next start.
         if let Err(e) = roll_forward(core, staged.pointer.commit) {
             tracing::error!(error = &e as &dyn std::error::Error, "the ref of main is behind; the next start moves it");
+            core.chores.main_ref_behind();
         }
         drop(staged.hold);
         failpoint::hit("store.publish.ref");

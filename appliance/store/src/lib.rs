@@ -8,7 +8,8 @@
 //! - [`branch`]: the live directory of a run and its commits; `commit` makes one, `schedule` says when, `disk` reads
 //!   the files, `apply` puts files in place.
 //! - [`generation`]: main, a chain of immutable generations; merges are prepared, staged, published.
-//! - [`Store`]: the pool as a whole, opening it after a crash; `reaper` deletes in the background.
+//! - [`Store`]: the pool as a whole, opening it after a crash; `reaper` deletes in the background,
+//!   `upkeep` keeps the history small.
 //! - [`embed`]: where the pool of a store in a folder is.
 //!
 //! Not here: who may do what (`nas-trust-core`), the object database (`nas-history`), the pointer to the current
@@ -27,6 +28,7 @@ mod reaper;
 mod schedule;
 pub mod space;
 mod store;
+mod upkeep;
 
 pub use apply::Import;
 pub use branch::{Branch, CommitReason, CommitSink, Committed, Pinned};
@@ -36,6 +38,7 @@ pub use live::{Created, Durability, LiveDir, Located, Removed, Renamed};
 pub use nas_types::fs::Made;
 pub use space::{Limits, Reserve, SpaceGuard, Usage};
 pub use store::{Options, Store};
+pub use upkeep::Upkeep;
 
 /// Every failpoint between two durable effects of the Store, for the crash sweep (STYLE).
 pub const FAILPOINTS: [&str; 24] = [

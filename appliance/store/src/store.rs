@@ -26,6 +26,7 @@ use crate::live::{Durability, FdCache, Shared};
 use crate::reaper::{self, Reap};
 use crate::schedule::Scheduler;
 use crate::space::{Limits, Reserve, SpaceGuard};
+use crate::upkeep::{Chores, Upkeep};
 
 /// Version of the layout of a pool.
 const FORMAT: u32 = 1;
@@ -43,6 +44,8 @@ pub struct Options {
     pub commit_interval_min: Duration,
     /// A former generation of main is kept this long.
     pub generation_grace: Duration,
+    /// When the history is looked after.
+    pub upkeep: Upkeep,
     /// Most open files kept, in descriptors.
     pub fds_max: std::num::NonZeroUsize,
     /// The wall clock, for commits.
@@ -59,6 +62,7 @@ impl Default for Options {
             quiet: Duration::from_secs(5),
             commit_interval_min: Duration::from_secs(1),
             generation_grace: Duration::from_secs(60),
+            upkeep: Upkeep::default(),
             fds_max: FdCache::default_budget(),
             now: wall_clock,
             founder: Provenance {
@@ -86,6 +90,7 @@ pub(crate) struct Core {
     pub(crate) options: Options,
     pub(crate) sink: RwLock<Option<Arc<dyn CommitSink>>>,
     pub(crate) scheduler: Arc<Scheduler>,
+    pub(crate) chores: Arc<Chores>,
     reaper: Sender<Reap>,
     next_temp: AtomicU64,
 }
@@ -138,6 +143,7 @@ impl Store {
             space: Arc::new(space),
             durability: options.durability,
         };
+        let chores = Arc::new(Chores::new(&options.upkeep));
         let core = Arc::new(Core {
             pool: pool.to_owned(),
             shared,
@@ -145,6 +151,7 @@ impl Store {
             options,
             sink: RwLock::new(None),
             scheduler: Arc::new(Scheduler::default()),
+            chores: Arc::clone(&chores),
             reaper,
             next_temp: AtomicU64::new(0),
         });
@@ -158,9 +165,11 @@ impl Store {
                 .map_err(StoreError::io("starting a thread for", pool))
         };
         let scheduler = Arc::clone(&core.scheduler);
+        let history_of = Arc::clone(&core);
         let threads = vec![
             spawn("store-reaper", Box::new(move || reaper::run(&*engine, &inbox)))?,
             spawn("store-commit", Box::new(move || scheduler.run()))?,
+            spawn("store-upkeep", Box::new(move || chores.run(&history_of)))?,
         ];
         Ok(Self { core, main, branches: Mutex::new(branches), threads })
     }
@@ -244,6 +253,7 @@ impl Store {
             version: FORMAT,
             name: name.clone(),
             base: from.pointer().commit,
+            merged: None,
             created_at: (self.core.options.now)(),
             expires_at,
             bytes_max: limits.bytes_max,
@@ -296,14 +306,32 @@ impl Store {
             .set_ref(&refs::branch(name), None, Expect::Any)
             .map_err(StoreError::history("removing a branch ref"))?;
         failpoint::hit("store.recycle.ref");
+        self.core.chores.garbage();
         branch.live().close_files();
         self.core.reap(Reap::Branch(dir));
         Ok(())
     }
 
-    /// Releases what was pinned for a gate that is decided.
+    /// Releases what was kept for a gate that is decided.
     pub fn unpin(&self, gate: GateId) -> Result<(), StoreError> {
-        self.core.history.set_ref(&refs::pin(gate), None, Expect::Any).map_err(StoreError::history("unpinning"))
+        let history = &self.core.history;
+        for name in [refs::pin(gate), refs::merged(gate)] {
+            history.set_ref(&name, None, Expect::Any).map_err(StoreError::history("unpinning"))?;
+        }
+        self.core.chores.garbage();
+        Ok(())
+    }
+
+    /// The gates that something is kept for.
+    pub fn pins(&self) -> Result<Vec<GateId>, StoreError> {
+        let mut gates = Vec::new();
+        for prefix in [refs::PINS, refs::MERGED] {
+            let found = self.core.history.list_refs(prefix).map_err(StoreError::history("listing pins"))?;
+            gates.extend(found.keys().filter_map(|name| name.strip_prefix(prefix)?.parse::<GateId>().ok()));
+        }
+        gates.sort_unstable();
+        gates.dedup();
+        Ok(gates)
     }
 
     /// Pins a commit that is pinned already for another gate too: the fresh card of a void one.
@@ -314,14 +342,10 @@ impl Store {
             .map_err(StoreError::history("pinning"))
     }
 
-    /// Stores content that merging by line made, so that it can be shown before it is decided on. Nothing refers to it: what
-    /// is not merged goes with the next pruning.
-    pub fn keep_merged(&self, prepared: &PreparedMerge) -> Result<(), StoreError> {
-        let mut writer = self.core.history.writer().map_err(StoreError::history("starting a pack"))?;
-        for blob in prepared.merged_blobs() {
-            writer.put_blob(blob).map_err(StoreError::history("storing merged content"))?;
-        }
-        writer.finish().map(drop).map_err(StoreError::history("storing merged content"))
+    /// Stores content that merging by line made, so that it can be shown before it is decided on. It stays until
+    /// [`unpin`](Self::unpin).
+    pub fn keep_merged(&self, gate: GateId, prepared: &PreparedMerge) -> Result<(), StoreError> {
+        self.main.keep_merged(&self.core, gate, prepared)
     }
 
     /// What is pinned for a gate.
@@ -371,6 +395,7 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         self.core.scheduler.stop();
+        self.core.chores.stop();
         self.core.reap(Reap::Stop);
         for thread in self.threads.drain(..) {
             let _ = thread.join();

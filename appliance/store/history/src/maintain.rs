@@ -63,6 +63,11 @@ impl History {
         Ok(found)
     }
 
+    /// How many packs there are.
+    pub fn pack_count(&self) -> Result<usize> {
+        Ok(self.indexes()?.len())
+    }
+
     /// Joins small packs into one so that the sizes of all packs form a geometric row with factor 2: each object is
     /// copied O(log n) times in its life and lookups look into O(log n) packs. Readers and writers go on meanwhile.
     pub fn consolidate(&self) -> Result<Consolidated> {

@@ -17,6 +17,10 @@ use crate::pack::sync_dir;
 /// The protected tree's line of commits.
 pub const MAIN: &str = "refs/heads/main";
 const META: &str = "refs/nas/meta/";
+/// Where [`pin`] puts its refs.
+pub const PINS: &str = "refs/nas/pin/";
+/// Where [`merged`] puts its refs.
+pub const MERGED: &str = "refs/nas/merged/";
 
 /// The ref of a run's branch.
 #[must_use]
@@ -33,7 +37,13 @@ pub fn checkpoint(branch: &BranchName, name: &str) -> String {
 /// The ref that pins what a gate decides on.
 #[must_use]
 pub fn pin(gate: GateId) -> String {
-    format!("refs/nas/pin/{gate}")
+    format!("{PINS}{gate}")
+}
+
+/// The ref that keeps what merging by line made for a gate, as long as it waits.
+#[must_use]
+pub fn merged(gate: GateId) -> String {
+    format!("{MERGED}{gate}")
 }
 
 /// The ref that keeps the meta of `name` reachable for stock git: `refs/nas/meta/<branch>` for a branch,

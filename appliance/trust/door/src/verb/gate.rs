@@ -86,8 +86,14 @@ impl DoorVerb for Propose {
         let message = self.why.as_deref().unwrap_or("Propose");
         let pinned = branch.pin(id, message).map_err(|error| crate::store_error("committing the branch", error))?;
         let Pinned::Commit(pin) = pinned else { return Err(nothing_to_merge()) };
-        let question =
-            Question { id, pin, base: branch.base(), not_kept: branch.not_kept(), why: self.why, replaces: None };
+        let question = Question {
+            id,
+            pin,
+            base: branch.proposal_base(),
+            not_kept: branch.not_kept(),
+            why: self.why,
+            replaces: None,
+        };
         let proposed = door.ask(lease, question);
         if !matches!(&proposed, Ok(proposed) if proposed.gate == id) {
             door.inner.unpin(id);
@@ -148,7 +154,10 @@ impl Door {
             });
         }
         let decision = self.may_ask(lease, changes)?;
-        self.inner.store.keep_merged(&prepared).map_err(|error| crate::store_error("storing merged content", error))?;
+        self.inner
+            .store
+            .keep_merged(id, &prepared)
+            .map_err(|error| crate::store_error("storing merged content", error))?;
         let now = self.inner.now();
         let digest = gate::digest(MAIN, lease.id, changes);
         let (read, read_more) = self.read_summary(lease);
@@ -441,10 +450,20 @@ impl Door {
         };
         match self.inner.merge(&prepared, merge, Some(&gate))? {
             MergeEnd::Merged { commit, record } => {
+                self.note_merged(&row);
                 self.inner.unpin(row.id);
                 Ok(GateDecided { commit: Some(commit), ..decided(&gate, record.seq) })
             }
             MergeEnd::TooLate => self.void(row, lease, VoidReason::LeaseRevoked, owner, Vec::new()),
+        }
+    }
+
+    /// The branch goes on from what was merged. Should that not be noted, what it changes again conflicts with itself,
+    /// which a person will see: nothing is lost.
+    fn note_merged(&self, row: &GateRow) {
+        let Some(branch) = self.inner.store.branch(&row.branch) else { return };
+        if let Err(error) = branch.merged(row.pin) {
+            tracing::error!(%error, branch = %row.branch, "the branch could not note what was merged");
         }
     }
 
