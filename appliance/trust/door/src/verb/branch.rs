@@ -51,7 +51,7 @@ impl DoorVerb for BranchDiff {
         let run = door.run_of(caller, self.run)?;
         let branch = door.branch(&run)?;
         branch.commit(CommitReason::Explicit("Commit before a comparison".to_owned())).map_err(committing)?;
-        let (from, to) = (branch.base(), branch.tip());
+        let (from, to) = (branch.proposal_base(), branch.tip());
         let history = door.inner.store.history();
         let mut changes = history.diff(Some(from), to).map_err(card::history_error("comparing commits"))?;
         if let Who::Lease(lease) = &caller.0 {
