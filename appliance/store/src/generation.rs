@@ -85,6 +85,11 @@ pub struct PreparedMerge {
 }
 
 impl PreparedMerge {
+    /// Leaves out the changes that `keep` does not want: what is merged is a part of it.
+    pub fn retain(&mut self, keep: impl FnMut(&Change) -> bool) {
+        self.merged.changes.retain(keep);
+    }
+
     /// What it changes on main, sorted by path.
     #[must_use]
     pub fn changes(&self) -> &[Change] {
