@@ -22,6 +22,8 @@ impl Job {
         let file = File::create(path).map_err(Error::file("cannot create", path))?;
         let mut tar = tar::Builder::new(file);
         tar.mode(tar::HeaderMode::Deterministic);
+        // The guest's tar knows nothing of holes.
+        tar.sparse(false);
         let mut libraries = BTreeSet::new();
         for source in &self.files {
             let name = source.file_name().unwrap_or(source.as_os_str());
