@@ -207,6 +207,11 @@ impl TestBox {
         self.call(Some(self.owner()), verb)
     }
 
+    /// Calls a verb with any JSON, also such as no verb has.
+    pub fn call_json(&self, name: &str, token: Option<&Secret>, body: &serde_json::Value) -> Answer<serde_json::Value> {
+        self.post(name, "application/json", token, &mut body.to_string().as_bytes())
+    }
+
     fn post<T: serde::de::DeserializeOwned>(
         &self,
         name: &str,

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use nas_e2e::{Leased, PATIENCE, TestBox, passphrase, path, refused};
-use nas_nfsclient::Client;
 use nas_nfsclient::nfs3::ftype3;
+use nas_nfsclient::{Client, Status};
 use nas_testkit::{Scratch, wait_until};
 use nas_types::lease::{Action, View};
+use nas_types::secret::Secret;
 use nas_types::verb::{
-    BoxStatus, BoxTrustClock, GateApprove, GateCard, GateDecided, GateShow, LeaseCreate, LeaseRevoke, LeaseShow,
-    Proposed, RecordVerify,
+    BoxStatus, BoxTrustClock, BranchDiff, GateApprove, GateCard, GateDecided, GateDeny, GateList, GateShow,
+    LeaseCreate, LeaseRevoke, LeaseShow, Proposed, RecordInfo, RecordList, RecordVerify,
 };
 
 const TEN_LINES: &str = "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n";
@@ -256,6 +257,138 @@ fn no_answer_is_no() -> anyhow::Result<()> {
     let again = morning.nas.propose(&run).map_err(refused)?;
     assert_ne!(again.gate, proposed.gate);
     morning.verifies()
+}
+
+/// Goal: an approval is bound to what the card showed, and counts once (SPEC GATE-2).
+#[test]
+fn bound_to_the_card_and_counted_once() -> anyhow::Result<()> {
+    let morning = Morning::start(&[])?;
+    let (_run, _work, proposed) = morning.run(&[("ten.txt", &ten_with(1, "once"))])?;
+    let (_run, _work, unwanted) = morning.run(&[("other.txt", "unwanted\n")])?;
+    let card = morning.nas.card(&proposed).map_err(refused)?;
+    let deny = |gate| GateDeny { gate, passphrase: passphrase(), reason: Some("no".to_owned()) };
+
+    let other_digest = morning.nas.card(&unwanted).map_err(refused)?.action.digest;
+    let before = morning.commit()?;
+    for (digest, code) in [(other_digest.as_str(), "state"), ("0", "invalid")] {
+        let wrong = GateApprove { gate: card.gate, digest: digest.to_owned(), passphrase: passphrase(), reason: None };
+        assert_eq!(morning.nas.as_owner(&wrong).unwrap_err().code, code);
+        assert_eq!(morning.card(card.gate)?.state, "pending");
+    }
+    assert_eq!(morning.commit()?, before);
+
+    let first = morning.nas.approve(&card).map_err(refused)?;
+    assert_eq!((first.state.as_str(), first.already_there), ("approved", false));
+    let merged = morning.commit()?;
+    let second = morning.nas.approve(&card).map_err(refused)?;
+    assert_eq!((second.state.as_str(), second.already_there, second.commit), ("approved", true, first.commit));
+    assert_eq!(morning.nas.as_owner(&deny(card.gate)).unwrap_err().code, "state");
+
+    assert_eq!(morning.nas.as_owner(&deny(unwanted.gate)).map_err(refused)?.state, "denied");
+    assert!(morning.nas.as_owner(&deny(unwanted.gate)).map_err(refused)?.already_there);
+    let late = morning.nas.card(&unwanted).map_err(refused)?;
+    assert_eq!((late.state.as_str(), late.options.len()), ("denied", 0));
+    assert_eq!(morning.nas.approve(&late).unwrap_err().code, "state");
+    assert_eq!(morning.commit()?, merged);
+    morning.verifies()
+}
+
+/// Goal: no decision without the secret that is on no disk, and guessing it is slow (DESIGN §4).
+#[test]
+fn no_decision_without_the_passphrase() -> anyhow::Result<()> {
+    let morning = Morning::start(&[])?;
+    let (_run, _work, proposed) = morning.run(&[("ten.txt", &ten_with(1, "guessed"))])?;
+    let card = morning.nas.card(&proposed).map_err(refused)?;
+    let before = morning.commit()?;
+    // The token alone does not decide: there is no form of the verb without the passphrase.
+    let bare = serde_json::json!({ "gate": card.gate, "digest": card.action.digest });
+    let error = morning.nas.call_json("gate/approve", Some(morning.nas.owner()), &bare).unwrap_err();
+    assert_eq!(error.code, "invalid", "{}", error.message);
+    let error = morning.nas.call_json("gate/deny", Some(morning.nas.owner()), &bare).unwrap_err();
+    assert_eq!(error.code, "invalid", "{}", error.message);
+
+    let guess = |text: &str| GateApprove {
+        gate: card.gate,
+        digest: card.action.digest.clone(),
+        passphrase: Secret::new(text.to_owned()),
+        reason: None,
+    };
+    let slowed_down = (0..20).any(|n| {
+        let code = morning.nas.as_owner(&guess(&format!("wrong passphrase {n}"))).unwrap_err().code;
+        assert!(code == "wrong_passphrase" || code == "busy", "{code}");
+        code == "busy"
+    });
+    assert!(slowed_down, "20 guesses in a row");
+    assert_eq!(morning.card(card.gate)?.state, "pending");
+    assert_eq!(morning.commit()?, before);
+
+    // The owner is never locked out for good.
+    let decided = wait_until(PATIENCE, || morning.nas.approve(&card).is_ok_and(|decided| decided.state == "approved"));
+    assert!(decided, "the right passphrase is not accepted after the wait");
+    let wrong = |record: &RecordInfo| record.rule.as_deref() == Some("wrong-passphrase");
+    let refusals = RecordList { kind: Some("refusal".to_owned()), ..RecordList::default() };
+    assert!(wait_until(PATIENCE, || morning.nas.as_owner(&refusals).is_ok_and(|r| r.records.iter().any(wrong))));
+    morning.verifies()
+}
+
+/// Goal: the bearer of a lease decides nothing, not even about its own proposal, and other runs' gates do not exist for it.
+#[test]
+fn agents_decide_nothing() -> anyhow::Result<()> {
+    let morning = Morning::start(&[])?;
+    let (mine, _work, my_gate) = morning.run(&[("ten.txt", &ten_with(1, "mine"))])?;
+    let (_theirs, _work, their_gate) = morning.run(&[("other.txt", "theirs\n")])?;
+    let nas = &morning.nas;
+    let before = morning.commit()?;
+
+    let own = nas.call(Some(&mine.token), &GateShow { gate: my_gate.gate }).map_err(refused)?;
+    assert_eq!(own.state, "pending");
+    let listed = nas.call(Some(&mine.token), &GateList { all: true, ..GateList::default() }).map_err(refused)?;
+    assert_eq!(listed.gates.iter().map(|gate| gate.gate).collect::<Vec<_>>(), [my_gate.gate]);
+    assert_eq!(nas.call(Some(&mine.token), &GateShow { gate: their_gate.gate }).unwrap_err().code, "not_found");
+    for card in [own, nas.card(&their_gate).map_err(refused)?] {
+        // With the owner's passphrase, should it ever leak: the token says who decides.
+        let approve =
+            GateApprove { gate: card.gate, digest: card.action.digest, passphrase: passphrase(), reason: None };
+        let deny = GateDeny { gate: card.gate, passphrase: passphrase(), reason: None };
+        assert_eq!(nas.call(Some(&mine.token), &approve).unwrap_err().code, "denied");
+        assert_eq!(nas.call(Some(&mine.token), &deny).unwrap_err().code, "denied");
+        assert_eq!(morning.card(card.gate)?.state, "pending");
+    }
+    assert_eq!(morning.commit()?, before);
+    Ok(())
+}
+
+/// Goal: inside the mount a program finds out where its proposal and its lease stand (SPEC MOUNT-5), and those files
+/// are never part of a diff.
+#[test]
+fn told_inside_the_mount() -> anyhow::Result<()> {
+    let morning = Morning::start(&[])?;
+    let (run, mut work, proposed) = morning.run(&[("ten.txt", &ten_with(1, "asked"))])?;
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes);
+    let pending = text(work.read_file(".nas/pending")?)?;
+    assert!(pending.contains(&proposed.gate.to_string()) && pending.contains("waits"), "{pending}");
+    let lease: serde_json::Value = serde_json::from_slice(&work.read_file(".nas/lease.json")?)?;
+    assert_eq!(lease["lease"], run.info.lease.to_string());
+    assert_eq!(lease["state"], "active");
+    let budget: serde_json::Value = serde_json::from_slice(&work.read_file(".nas/budget.json")?)?;
+    assert!(budget["remaining_seconds"].as_u64().is_some_and(|seconds| seconds > 0), "{budget}");
+    for name in ["pending", "lease.json", "budget.json"] {
+        let error = work.write_file(format!(".nas/{name}"), b"{}").unwrap_err();
+        assert_eq!(error.status(), Some(Status::NFS3ERR_ACCES), "{name}");
+        assert_eq!(work.remove_path(format!(".nas/{name}")).unwrap_err().status(), Some(Status::NFS3ERR_ACCES));
+    }
+    let diff = BranchDiff { text: true, ..BranchDiff::default() };
+    let diff = morning.nas.call(Some(&run.token), &diff).map_err(refused)?;
+    assert_eq!(
+        diff.changes.iter().map(|change| change.path.to_string()).collect::<Vec<_>>(),
+        ["/shared/launch/ten.txt"]
+    );
+
+    assert_eq!(morning.approve(&proposed)?.state, "approved");
+    let pending = text(work.read_file(".nas/pending")?)?;
+    assert!(pending.contains("approved") && !pending.contains("waits"), "{pending}");
+    assert!(!morning.main()?.keys().any(|name| name.contains(".nas")));
+    Ok(())
 }
 
 fn now_ms() -> i64 {
