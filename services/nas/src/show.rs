@@ -303,6 +303,33 @@ impl Show for Checkpoints {
     }
 }
 
+impl Show for Trashed {
+    fn show(&self, here: &Here) -> String {
+        let run = self.run.map_or_else(String::new, |run| format!(" · {run}"));
+        let what = if self.entry.kind == EntryKind::Dir { "directory".to_owned() } else { size(self.entry.size) };
+        format!("{}  {}  {}  {what}{run}\n", here.time(self.deleted_at), self.commit, self.path)
+    }
+}
+
+impl Show for Trash {
+    fn show(&self, here: &Here) -> String {
+        let mut out = lines(&self.entries, self.cursor.as_ref(), "the trash is empty", here);
+        let _ = writeln!(
+            out,
+            "(deletions are listed for {}; they stay in the history after that)",
+            count(self.days.into(), "day", "days")
+        );
+        out
+    }
+}
+
+impl Show for TrashRestored {
+    fn show(&self, _: &Here) -> String {
+        let restored = count(self.restored, "path", "paths");
+        format!("restored · {restored} · commit {} · record {}\n", self.commit.short(), self.record)
+    }
+}
+
 impl Show for Proposed {
     fn show(&self, _: &Here) -> String {
         let note = if self.already_there { " · it was waiting already" } else { "" };
@@ -368,6 +395,9 @@ impl Show for Explanation {
         );
         for (key, value) in &self.commit.trailers {
             let _ = writeln!(out, "  {}: {}", visible(key), visible(value));
+        }
+        if let Some(note) = &self.note {
+            let _ = writeln!(out, "note: {}", visible(note));
         }
         if !self.from.is_empty() {
             let from: Vec<String> = self.from.iter().map(nas_types::object::Oid::short).collect();

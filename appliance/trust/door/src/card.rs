@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use nas_history::{DiffLimits, FileDiff, History, is_text};
+use nas_history::{DiffLimits, FileDiff, History, HistoryError, is_text};
 use nas_types::object::{Change, EntryKind};
 use nas_types::path::{TreePath, is_invisible, write_escaped};
 use nas_types::verb::GateRisk;
@@ -91,7 +91,15 @@ fn runs_by_itself(path: &TreePath) -> bool {
 pub(crate) fn diff_text(history: &History, changes: &[Change]) -> Result<String, DoorError> {
     let mut text = String::new();
     for change in changes {
-        match history.unified_diff(change, DiffLimits::default()).map_err(history_error("computing a diff"))? {
+        let diff = match history.unified_diff(change, DiffLimits::default()) {
+            // A proposal that was not merged is not kept for ever; its card still names what it was about.
+            Err(HistoryError::Missing(_)) => {
+                not_by_line(&mut text, change, "its content is no longer kept");
+                continue;
+            }
+            other => other.map_err(history_error("computing a diff"))?,
+        };
+        match diff {
             FileDiff::Text { text: lines, .. } => text.push_str(&lines),
             FileDiff::Binary => not_by_line(&mut text, change, "not text"),
             FileDiff::TooLarge { what, found, max } => {

@@ -19,6 +19,9 @@ pub struct ExplainCommit {
 pub struct Explanation {
     /// The commit.
     pub commit: CommitInfo,
+    /// Why something is missing below, for a person: the files of a squashed or recycled commit are not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Commits on the branch that went into it, oldest first.
     pub from: Vec<Oid>,
     /// The run.

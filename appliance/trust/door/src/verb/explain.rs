@@ -1,9 +1,10 @@
 //! `explain/commit` (SPEC REC-4): from a commit to run, lease, gate decision and reads.
 
+use nas_history::HistoryError;
 use nas_ledger::GateRow;
 use nas_trust_core::degradation::VerbClass;
 use nas_types::object::Oid;
-use nas_types::verb::{ExplainCommit, Explanation, GateDecision, GateExplained};
+use nas_types::verb::{CommitInfo, ExplainCommit, Explanation, GateDecision, GateExplained, RecordInfo};
 
 use super::gate::read_line;
 use super::tree;
@@ -14,32 +15,43 @@ use crate::{Caller, Door, DoorError, DoorVerb, card};
 const PREFIX_DIGITS_MIN: usize = 7;
 /// Commits of a branch that are named as the source of a merge.
 const FROM_MAX: usize = 1000;
+/// Said of a commit whose files are gone.
+const GONE: &str = "this commit was squashed at a proposal, or its branch was recycled: its files are not kept; what follows \
+                    is what was recorded about it";
 
 impl DoorVerb for ExplainCommit {
     const CLASS: VerbClass = VerbClass::Read;
 
     fn run(self, door: &Door, caller: &Caller) -> Result<Explanation, DoorError> {
         let oid = door.commit_named(&self.commit)?;
-        let history = door.inner.store.history();
         let unknown = || DoorError::NotFound { what: "commit", name: self.commit.clone() };
-        let commit = history.commit_info(oid).map_err(card::history_error("reading a commit"))?;
-        let run = commit.trailer("Run").and_then(|run| run.parse().ok());
-        let lease = commit.trailer("Lease").and_then(|lease| lease.parse().ok());
+        let records = door.records_of(oid)?;
+        let (commit, kept) = match door.inner.store.history().commit_info(oid) {
+            Ok(commit) => (tree::info(commit), true),
+            Err(HistoryError::Missing(_)) => (from_records(oid, &records).ok_or_else(unknown)?, false),
+            Err(error) => return Err(card::history_error("reading a commit")(error)),
+        };
+        let run = trailer(&commit, "Run").and_then(|run| run.parse().ok());
+        let lease = trailer(&commit, "Lease").and_then(|lease| lease.parse().ok());
         // A bearer learns of its own run's commits; others do not exist for it.
         if matches!(&caller.0, Who::Lease(own) if Some(own.run.id) != run) {
             return Err(unknown());
         }
-        let records = door.records_of(oid)?;
         let gate = door.inner.ledger.read(|reader| reader.gate_of_merge(oid)).map_err(DoorError::Ledger)?;
         let read = match run {
             Some(run) => door.inner.ledger.read(|reader| reader.read_entries(run)).map_err(DoorError::Ledger)?,
             None => Vec::new(),
         };
-        let parent = commit.parents.first().copied();
-        let changes = history.diff(parent, oid).map_err(card::history_error("comparing commits"))?;
+        let changes = if kept {
+            let parent = commit.parents.first().copied();
+            let compared = door.inner.store.history().diff(parent, oid);
+            compared.map_err(card::history_error("comparing commits"))?
+        } else {
+            Vec::new()
+        };
         let from = match commit.parents.get(1) {
-            Some(merged) => door.commits_from(*merged, gate.as_ref().map(|gate| gate.base))?,
-            None => Vec::new(),
+            Some(merged) if kept => door.commits_from(*merged, gate.as_ref().map(|gate| gate.base))?,
+            _ => Vec::new(),
         };
         let lease = lease.and_then(|lease| door.inner.leases.read().get(&lease).cloned());
         Ok(Explanation {
@@ -47,12 +59,40 @@ impl DoorVerb for ExplainCommit {
             lease: lease.map(|lease| door.inner.lease_info(&lease)),
             gate: gate.map(explained),
             read: read.into_iter().map(read_line).collect(),
+            note: (!kept).then(|| GONE.to_owned()),
             changes,
             records,
             from,
-            commit: tree::info(commit),
+            commit,
         })
     }
+}
+
+/// What the records still know of a commit that is not kept.
+fn from_records(oid: Oid, records: &[RecordInfo]) -> Option<CommitInfo> {
+    let first = records.first()?;
+    let known = |take: fn(&RecordInfo) -> Option<String>| records.iter().find_map(take);
+    let trailers = [
+        ("Run", known(|record| record.run.map(|run| run.to_string()))),
+        ("Lease", known(|record| record.lease.map(|lease| lease.to_string()))),
+        ("Principal", known(|record| record.principal.clone())),
+        ("On-Behalf-Of", known(|record| record.on_behalf_of.clone())),
+        ("Purpose", known(|record| record.purpose.clone())),
+        ("Read-Manifest", known(|record| record.read_manifest.clone())),
+    ];
+    let detail = |key: &str| first.detail.get(key).and_then(|value| value.as_str());
+    Some(CommitInfo {
+        commit: oid,
+        summary: detail("reason").and_then(|reason| reason.lines().next()).unwrap_or_default().to_owned(),
+        time: first.time,
+        parents: detail("parent").and_then(|parent| parent.parse().ok()).into_iter().collect(),
+        trailers: trailers.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect(),
+    })
+}
+
+/// The last one counts, as in the history: a message may hold lines that look like trailers.
+fn trailer<'a>(commit: &'a CommitInfo, name: &str) -> Option<&'a str> {
+    commit.trailers.iter().rev().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
 }
 
 fn explained(row: GateRow) -> GateExplained {
