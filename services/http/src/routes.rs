@@ -38,6 +38,7 @@ routes! {
     MountTicket MountList
     BranchList BranchShow BranchDiff BranchCommit BranchRecycle BranchRestore
     CheckpointCreate CheckpointList
+    TrashList TrashRestore
     Propose GateList GateShow GateApprove GateDeny
     ExplainCommit
     RecordList RecordHead RecordVerify

@@ -95,6 +95,9 @@ pub(crate) enum Command {
     /// Named states of a branch
     #[command(subcommand)]
     Checkpoint(CheckpointVerb),
+    /// What merges removed from main, for some days
+    #[command(subcommand)]
+    Trash(TrashVerb),
     /// Questions to the owner: may this be merged?
     #[command(subcommand)]
     Gate(GateVerb),
@@ -357,6 +360,26 @@ pub(crate) enum CheckpointVerb {
     List {
         /// The run that owns the branch; the lease's own when left out.
         run: Option<RunId>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TrashVerb {
+    /// What merges removed from main and can be brought back, newest first
+    List {
+        #[command(flatten)]
+        page: PageArgs,
+    },
+    /// Bring a deleted path back, with all that was below it; nothing that is there now is replaced
+    Restore {
+        /// Where it was.
+        #[arg(value_parser = TreePath::parse)]
+        path: TreePath,
+        /// The merge that deleted it: a commit of the list.
+        #[arg(long)]
+        commit: Oid,
+        #[command(flatten)]
+        passphrase: PassphraseArgs,
     },
 }
 

@@ -76,6 +76,12 @@ impl Session {
             Command::Checkpoint(CheckpointVerb::List { run }) => {
                 self.simple(owner_if(run.is_some()), CheckpointList { run })
             }
+            Command::Trash(TrashVerb::List { page }) => {
+                self.simple(As::Owner, TrashList { cursor: page.cursor, limit: page.limit })
+            }
+            Command::Trash(TrashVerb::Restore { path, commit, passphrase }) => {
+                self.simple(As::Owner, TrashRestore { path, commit, passphrase: owner::ask(&passphrase)? })
+            }
             Command::Propose(args) => self.gate(GateVerb::Propose(args)),
             Command::Gate(verb) => self.gate(verb),
             Command::Explain(args) => self.explain(args),

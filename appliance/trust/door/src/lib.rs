@@ -75,6 +75,8 @@ pub struct DoorOptions {
     pub branch_quota_bytes: u64,
     /// Files and directories that a branch may change.
     pub branch_files_max: u64,
+    /// How long a deletion from main is listed in the trash (SPEC BRANCH-4).
+    pub trash_ms: i64,
     /// Live branches of the box.
     pub branches_max: usize,
     /// Life of a gate without an answer (SPEC GATE-3).
@@ -92,6 +94,7 @@ impl DoorOptions {
             branch_ttl_ms: 7 * 24 * 3_600_000,
             branch_quota_bytes: 20 << 30,
             branch_files_max: 2_000_000,
+            trash_ms: 7 * 24 * 3_600_000,
             branches_max: 1000,
             gate_ttl_ms: GATE_TTL_MS,
         }

@@ -12,6 +12,7 @@ mod mount;
 mod owner;
 mod record;
 mod run;
+mod trash;
 mod tree;
 
 pub use branch::*;
@@ -23,6 +24,7 @@ pub use mount::*;
 pub use owner::*;
 pub use record::*;
 pub use run::*;
+pub use trash::*;
 pub use tree::*;
 
 use serde::Serialize;
@@ -93,6 +95,8 @@ verbs! {
     "branch/restore"    Lease        BranchRestore    => BranchRestored;
     "checkpoint/create" Lease        CheckpointCreate => CheckpointInfo;
     "checkpoint/list"   LeaseOrOwner CheckpointList   => Checkpoints;
+    "trash/list"        Owner        TrashList        => Trash;
+    "trash/restore"     Owner        TrashRestore     => TrashRestored;
     "gate/propose"      Lease        Propose          => Proposed;
     "gate/list"         LeaseOrOwner GateList         => Gates;
     "gate/show"         LeaseOrOwner GateShow         => GateCard;

@@ -53,8 +53,7 @@ impl Door {
             return Err(crate::denied(&decision));
         }
         let why = request.why.clone().unwrap_or_else(|| format!("Import into {}", request.into));
-        let glob = if request.into.is_root() { "/**".to_owned() } else { format!("{}/**", escaped(&request.into)) };
-        let paths = PathSet::from_globs(&[glob])
+        let paths = PathSet::from_globs(&[glob_below(&request.into)])
             .map_err(|error| DoorError::Invalid { field: "into", reason: error.to_string() })?;
         let clock = LeaseClock::issue(Some(nas_trust_core::lease_time::LEASE_TTL_MAX_MS), &self.inner.now())
             .map_err(|error| DoorError::Invalid { field: "ttl", reason: error.to_string() })?;
@@ -132,9 +131,13 @@ impl Door {
     }
 }
 
-/// The path as a lease names it.
-fn escaped(path: &TreePath) -> String {
-    path.to_string().replace('*', "%2A").replace('?', "%3F").replace('[', "%5B").replace('{', "%7B")
+/// The directory `path` with all below it, as a lease names it.
+pub(super) fn glob_below(path: &TreePath) -> String {
+    if path.is_root() {
+        return "/**".to_owned();
+    }
+    let text = path.to_string().replace('*', "%2A").replace('?', "%3F").replace('[', "%5B").replace('{', "%7B");
+    text + "/**"
 }
 
 fn read_tar(branch: &nas_store::Branch, into: &TreePath, body: &mut dyn Read) -> Result<Received, DoorError> {

@@ -10,6 +10,7 @@ mod mount;
 mod owner;
 mod record;
 mod run;
+mod trash;
 mod tree;
 
 pub(crate) use owner::OWNER;
