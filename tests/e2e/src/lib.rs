@@ -1,10 +1,16 @@
 //! A whole box under test: the real `nasd` binary on a real store, driven through its sockets only.
 //!
 //! - [`TestBox`]: starts, stops, kills and restarts nasd; signs the owner in; calls control verbs over HTTP.
+//! - [`promise`]: what a client was told before a power cut, for the checker `nas-power-check`.
 //! - [`Leased`]: a lease with its token; mounts over NFS with a user-space client.
+//! - [`ops`]: every NFS procedure once.
 //!
-//! The tests (`tests/`) are grouped by what they show: `overnight` (SPEC L0, L1), `morning` (gates and what happens
-//! meanwhile), `crash`, `power`, `full`, `attack`, `guest` (the kernel's client in an emulated machine).
+//! The tests (`tests/`) are grouped by what they show: `overnight` (SPEC L0, L1), `leases` (what they give and when it
+//! ends), `records` (tampering), `morning` (gates and what happens meanwhile), `races` (the same, at the same moment), `crash`, `power`,
+//! `full`, `attack`, `guest` (the kernel's client in an emulated machine).
+
+pub mod ops;
+pub mod promise;
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -85,6 +91,16 @@ impl TestBox {
         }
     }
 
+    /// A box in `data`, a folder on btrfs: nasd uses it as it is. Not started.
+    #[must_use]
+    pub fn on_btrfs(data: &Path, more: &[&str]) -> Self {
+        let mut one = Self::in_folder(data, more);
+        if let Some(pool) = one._pool.take() {
+            pool.release();
+        }
+        one
+    }
+
     /// Starts nasd and waits until it is ready. After the first start it gets the same ports again.
     pub fn boot(&mut self) -> Result<()> {
         self.boot_with(&[])
@@ -157,6 +173,12 @@ impl TestBox {
     pub fn restart(&mut self) -> Result<()> {
         self.stop()?;
         self.boot()
+    }
+
+    /// Process id of nasd.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().map(Process::id).expect("because the box was started")
     }
 
     /// Is nasd there?
