@@ -10,7 +10,10 @@ use anyhow::{Context as _, bail};
 
 use crate::program::{self, succeeds};
 
-/// What is needed, and what for.
+/// What the demo needs, and what for.
+const FOR_DEMO: [&str; 4] = ["gcc", "libc6-dev", "mount", "btrfs-progs"];
+
+/// What building and testing need, and what for.
 const PACKAGES: [(&str, &str); 14] = [
     ("gcc", "compiles the bundled SQLite"),
     ("libc6-dev", "its headers"),
@@ -30,7 +33,7 @@ const PACKAGES: [(&str, &str); 14] = [
 
 /// `cargo xtask setup`.
 pub(crate) fn run() -> anyhow::Result<()> {
-    packages()?;
+    packages(&PACKAGES)?;
     let kernel = nas_guest::prepare().or_else(|error| match error {
         // apt knows no kernel, or a version that the mirror no longer has: its lists are missing or old.
         nas_guest::Error::NoKernelPackage { .. } | nas_guest::Error::Command { .. } if is_root() => {
@@ -47,17 +50,23 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs what is missing, or says how.
-fn packages() -> anyhow::Result<()> {
+/// The part of it that the demo needs: no emulator, and so no kernel for it.
+pub(crate) fn run_for_demo() -> anyhow::Result<()> {
+    let wanted: Vec<_> = PACKAGES.into_iter().filter(|(name, _)| FOR_DEMO.contains(name)).collect();
+    packages(&wanted)
+}
+
+/// Installs what is missing of `wanted`, or says how.
+fn packages(wanted: &[(&str, &str)]) -> anyhow::Result<()> {
     if !succeeds(Command::new("dpkg-query").arg("--version")) {
-        let names = PACKAGES.map(|(name, _)| name).join(" ");
+        let names = wanted.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" ");
         bail!(
             "this is no Debian or Ubuntu; install what your system calls these packages, then run the tests: {names}"
         );
     }
-    let missing: Vec<_> = PACKAGES.into_iter().filter(|(name, _)| !is_installed(name)).collect();
+    let missing: Vec<_> = wanted.iter().filter(|(name, _)| !is_installed(name)).collect();
     if missing.is_empty() {
-        println!("all {} system packages are installed", PACKAGES.len());
+        println!("all {} system packages are installed", wanted.len());
         return Ok(());
     }
     for (name, purpose) in &missing {

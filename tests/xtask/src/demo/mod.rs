@@ -37,7 +37,7 @@ const NOTES: &str = "# Release notes\n\n- Drafted overnight, on a branch.\n";
 
 /// Plays it.
 pub(crate) fn run(arguments: &DemoArgs) -> anyhow::Result<()> {
-    setup::run()?;
+    setup::run_for_demo()?;
     let source = nas_testkit::real_tree().context("finding a real source tree")?;
     let mut device = Device::start(&arguments.data)?;
     let played = play(&device, &source);
