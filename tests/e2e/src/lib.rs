@@ -280,10 +280,15 @@ impl TestBox {
     /// Imports a tar archive into main.
     pub fn import_tar(&self, archive: &[u8], into: &str) -> Answer<TreeImported> {
         let head = TreeImport { into: path(into), why: None, passphrase: passphrase() };
-        let mut body = serde_json::to_vec(&head).expect("because it is plain data");
+        self.import_as(Some(self.owner()), &head, archive)
+    }
+
+    /// The same as anyone, with any first line.
+    pub fn import_as(&self, token: Option<&Secret>, head: &TreeImport, archive: &[u8]) -> Answer<TreeImported> {
+        let mut body = serde_json::to_vec(head).expect("because it is plain data");
         body.push(b'\n');
         body.extend_from_slice(archive);
-        self.post("tree/import", "application/octet-stream", Some(self.owner()), &mut body.as_slice())
+        self.post("tree/import", "application/octet-stream", token, &mut body.as_slice())
     }
 
     /// Starts a run of role `cleo` with its root lease.
