@@ -4,13 +4,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use nas_door::{DoorError, DoorVerb};
 use nas_types::id::RequestId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::body::read_json;
+use crate::body::{drain, read_json};
 use crate::control::Control;
 use crate::error::ApiError;
 use crate::guard::{Peer, bearer, check_content_type};
@@ -54,9 +55,8 @@ async fn try_handle<C: Control, V: DoorVerb>(
     request: Request,
     id: RequestId,
 ) -> Result<V::Answer, ApiError> {
-    let from = Sender::of(&request)?;
-    check_content_type(request.headers(), "application/json")?;
-    let verb: V = read_json(request.into_body()).await?;
+    let (from, body) = accept(request, "application/json").await?;
+    let verb: V = read_json(body).await?;
     let permit = shared.calls.clone().try_acquire_owned().map_err(|_| ApiError::busy())?;
     let control = shared.control.clone();
     blocking(permit, id, move || {
@@ -64,6 +64,19 @@ async fn try_handle<C: Control, V: DoorVerb>(
         control.call(&caller, verb)
     })
     .await
+}
+
+/// Who sent a request whose headers are in order, and its body. One that is refused here is read to its end first.
+pub(crate) async fn accept(request: Request, content_type: &str) -> Result<(Sender, Body), ApiError> {
+    let from = Sender::of(&request).and_then(|from| check_content_type(request.headers(), content_type).map(|()| from));
+    let mut body = request.into_body();
+    match from {
+        Ok(from) => Ok((from, body)),
+        Err(error) => {
+            drain(&mut body).await;
+            Err(error)
+        }
+    }
 }
 
 /// Who sent a request, as far as HTTP can tell. No `Debug`: it holds the token.

@@ -20,8 +20,7 @@ use tokio::sync::mpsc;
 use crate::body::{cut, drain, next_piece, parse_json, too_large};
 use crate::control::Control;
 use crate::error::ApiError;
-use crate::guard::check_content_type;
-use crate::handler::{Sender, Shared, blocking};
+use crate::handler::{Shared, accept, blocking};
 use crate::limits::{IMPORT_LINE_BYTES_MAX, IMPORT_PAUSE_MAX, IMPORT_PIECES_MAX};
 use crate::routes::request_id;
 
@@ -77,9 +76,7 @@ pub(crate) async fn handle_import<C: Control>(State(shared): State<Shared<C>>, r
 }
 
 async fn try_import<C: Control>(shared: &Shared<C>, request: Request, id: RequestId) -> Result<TreeImported, ApiError> {
-    let from = Sender::of(&request)?;
-    check_content_type(request.headers(), STREAM_TYPE)?;
-    let mut body = request.into_body();
+    let (from, mut body) = accept(request, STREAM_TYPE).await?;
     let outcome = async {
         let (line, rest) = read_line(&mut body).await?;
         let import: TreeImport = parse_json(&line)?;

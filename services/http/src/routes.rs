@@ -11,6 +11,7 @@ use axum::routing::{get, post};
 use nas_types::id::RequestId;
 use nas_types::verb::*;
 
+use crate::body::drain;
 use crate::control::Control;
 use crate::error::ApiError;
 use crate::guard::around;
@@ -69,15 +70,19 @@ pub(crate) fn request_id<B>(request: &Request<B>) -> RequestId {
 }
 
 async fn unknown_route(request: axum::extract::Request) -> Response {
+    let id = request_id(&request);
+    drain(&mut request.into_body()).await;
     ApiError::request(
         StatusCode::NOT_FOUND,
         "unknown_verb",
         "there is no such call: calls are POST /v1/<noun>/<verb>, and 'nas --help' lists them",
     )
-    .respond(request_id(&request))
+    .respond(id)
 }
 
 async fn wrong_method(request: axum::extract::Request) -> Response {
+    let id = request_id(&request);
+    drain(&mut request.into_body()).await;
     ApiError::request(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", "calls are made with POST and a JSON body")
-        .respond(request_id(&request))
+        .respond(id)
 }

@@ -38,10 +38,9 @@ impl DoorVerb for ExplainCommit {
             return Err(unknown());
         }
         let gate = door.inner.ledger.read(|reader| reader.gate_of_merge(oid)).map_err(DoorError::Ledger)?;
-        let read = match run {
-            Some(run) => door.inner.ledger.read(|reader| reader.read_entries(run)).map_err(DoorError::Ledger)?,
-            None => Vec::new(),
-        };
+        // From memory: the ledger has the reads of the last minute only after it.
+        let live = run.and_then(|run| door.inner.runs.read().get(&run).cloned());
+        let read = live.map_or_else(Vec::new, |run| run.manifest.lock().entries().collect::<Vec<_>>());
         let changes = if kept {
             let parent = commit.parents.first().copied();
             let compared = door.inner.store.history().diff(parent, oid);
