@@ -154,6 +154,17 @@ impl Degradation {
         Cause::ALL.into_iter().map(|c| (c, self.of(c))).filter(|(_, level)| *level != Level::None)
     }
 
+    /// The active causes, in sentences for people.
+    pub fn sentences(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.causes().map(|(cause, level)| match (cause, level) {
+            (Cause::Ledger, Level::Sealed) => {
+                "the records are not those that were anchored: their end was cut off or they were rewritten, so nothing here \
+                 can be relied on; 'nas record verify' says where"
+            }
+            (cause, _) => cause.as_sentence(),
+        })
+    }
+
     /// Raises `cause` to at least `level`. Returns whether the overall level changed.
     pub fn raise(&mut self, cause: Cause, level: Level) -> bool {
         let before = self.level();

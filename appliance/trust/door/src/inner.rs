@@ -17,7 +17,7 @@ use nas_types::path::TreePath;
 use nas_types::verb::{Head, LeaseInfo};
 use parking_lot::{Mutex, RwLock};
 
-use crate::clock::{Clock, wall};
+use crate::clock::Clocks;
 use crate::file::Mounted;
 use crate::lease::{Lease, Run};
 use crate::passphrase::Guard;
@@ -83,7 +83,7 @@ impl Inner {
     pub(crate) fn admits(&self, class: VerbClass) -> Result<(), DoorError> {
         let degradation = self.degradation.lock();
         degradation.admits(class).map_err(|degraded| {
-            let causes: Vec<_> = degradation.causes().map(|(cause, _)| cause.as_sentence()).collect();
+            let causes: Vec<_> = degradation.sentences().collect();
             DoorError::Degraded { level: degraded.level.as_str(), causes: causes.join("; ") }
         })
     }

@@ -8,7 +8,6 @@ use nas_types::verb::{BoxDetails, BoxResume, BoxStatus, BoxStatusAnswer, BoxTrus
 
 use super::owner::OWNER;
 use crate::caller::Who;
-use crate::clock::wall;
 use crate::{Caller, Door, DoorError, DoorVerb};
 
 impl DoorVerb for BoxStatus {
@@ -71,7 +70,7 @@ impl Door {
         BoxStatusAnswer {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             level: degradation.level().as_str().to_owned(),
-            causes: degradation.causes().map(|(cause, _)| cause.as_sentence().to_owned()).collect(),
+            causes: degradation.sentences().map(str::to_owned).collect(),
             details,
         }
     }
