@@ -163,17 +163,18 @@ impl From<StoredProvenance> for Provenance {
 }
 
 impl State {
-    /// Replaces `state.json`, durably when `sync` is set.
-    pub(crate) fn save(&self, dir: &Path, sync: bool) -> Result<(), StoreError> {
+    /// Replaces `state.json`; durably when `durable` is set. Otherwise a power cut may leave the old one, but never half of one:
+    /// a name must not reach the disk before the bytes it stands for.
+    pub(crate) fn save(&self, dir: &Path, durable: bool) -> Result<(), StoreError> {
         let (path, part) = (dir.join("state.json"), dir.join("state.part"));
         let text = serde_json::to_vec(self)
             .map_err(|e| StoreError::Damaged { path: path.display().to_string(), why: e.to_string() })?;
         let written = fs::File::create(&part).and_then(|mut file| {
             file.write_all(&text)?;
-            if sync { file.sync_all() } else { Ok(()) }
+            file.sync_all()
         });
         written.and_then(|()| fs::rename(&part, &path)).map_err(StoreError::io("writing", &path))?;
-        if sync {
+        if durable {
             fs::File::open(dir).and_then(|d| d.sync_all()).map_err(StoreError::io("syncing", dir))?;
         }
         Ok(())
@@ -379,7 +380,7 @@ impl Branch {
         {
             let mut state = self.state.lock();
             state.object_bytes = self.live.usage().object_bytes();
-            // Not synced: after a power cut the count is a little low, never wrong for files.
+            // Not durable yet: after a power cut the count is a little low, never wrong for files.
             if let Err(e) = state.save(&self.dir, false) {
                 tracing::warn!(branch = %self.name, error = &e as &dyn std::error::Error, "the object count was not saved");
             }

@@ -15,8 +15,9 @@ use nas_store::embed::PoolOptions;
 /// As root, when the folder is not on btrfs, the store is a btrfs image in the folder; otherwise files are copied, with
 /// reflinks where the file system has them. After that nasd gives up every capability. It prints one line,
 /// 'nasd ready http=ADDR nfs=ADDR', when it can be used, and logs to standard error (NAS_LOG sets the level).
+/// Of an option given twice the last one counts.
 #[derive(Debug, Clone, Parser)]
-#[command(version)]
+#[command(version, args_override_self = true)]
 pub(crate) struct Args {
     /// Folder that holds store, ledger and keys.
     #[arg(long, value_name = "DIR")]

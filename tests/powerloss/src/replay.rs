@@ -143,6 +143,13 @@ impl Log {
         self.scratch.path()
     }
 
+    /// May something between nothing and everything survive of what was written after flush number `flushes`?
+    pub(crate) fn has_subsets(&self, flushes: usize) -> bool {
+        let between = &self.records[self.after_flush(flushes)..self.after_flush(flushes + 1)];
+        let mut writes = between.iter().filter(|record| matches!(record.kind, Kind::Write | Kind::Discard));
+        writes.next().is_some_and(|first| first.length > SECTOR_BYTES) || writes.next().is_some()
+    }
+
     /// The position in `records` after flush number `flushes`.
     fn after_flush(&self, flushes: usize) -> usize {
         match flushes.checked_sub(1) {

@@ -20,19 +20,21 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// Which power cuts are tried.
 #[derive(Debug, Clone, Copy)]
 pub struct Sweep {
-    /// Random subsets for each flush, besides "nothing" and "everything" after it.
+    /// Random subsets for each flush after which there is more to choose from than nothing and everything.
     pub random_subsets: u64,
     /// Where the random subsets come from; printed with every loss.
     pub seed: u64,
     /// Look only at every n-th flush (the first and the last are always looked at). 1 means all.
     pub stride: usize,
+    /// Look only at power cuts after at least so many flushes.
+    pub first: usize,
     /// Stop at the first loss.
     pub stop_at_first: bool,
 }
 
 impl Default for Sweep {
     fn default() -> Self {
-        Self { random_subsets: 1, seed: 1, stride: 1, stop_at_first: false }
+        Self { random_subsets: 1, seed: 1, stride: 1, first: 0, stop_at_first: false }
     }
 }
 
@@ -76,7 +78,8 @@ impl fmt::Display for Report {
 }
 
 impl Log {
-    /// Tries power cuts as `plan` says. `checker` gets each one mounted and answers with an error when something that
+    /// Tries power cuts as `plan` says: after each flush with nothing of what came later, and with random parts of it.
+    /// `checker` gets each one mounted and answers with an error when something that
     /// was promised is not there.
     ///
     /// # Errors
@@ -90,9 +93,12 @@ impl Log {
         let out = replayer.dir().join("crash");
         let last = self.flush_points().len();
         let mut report = Report::default();
-        for flushes in (0..=last).filter(|n| n % plan.stride.max(1) == 0 || *n == last) {
-            let random = (0..plan.random_subsets).map(|n| Subset::Random(plan.seed.wrapping_add(n)));
-            for subset in [Subset::Nothing, Subset::Everything].into_iter().chain(random) {
+        for flushes in (plan.first..=last).filter(|n| n % plan.stride.max(1) == 0 || *n == last) {
+            let random = if self.has_subsets(flushes) { plan.random_subsets } else { 0 };
+            let random = (0..random).map(|n| Subset::Random(plan.seed.wrapping_add(n)));
+            // "Everything" is what the next flush finds, which is looked at next.
+            let everything = (plan.stride > 1 || flushes == last).then_some(Subset::Everything);
+            for subset in [Subset::Nothing].into_iter().chain(everything).chain(random) {
                 let point = CrashPoint { flushes, subset };
                 replayer.image(point, &out)?;
                 let promised = self.promised(flushes);
