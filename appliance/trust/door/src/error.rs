@@ -67,7 +67,7 @@ pub enum DoorError {
         retry_after_seconds: u64,
     },
     /// The ledger could not be written: the act did not happen (SPEC REC-1).
-    #[error("the ledger could not be written, so nothing was done")]
+    #[error("{}, so nothing was done", ledger_sentence(.0))]
     Ledger(#[source] nas_ledger::LedgerError),
     /// The store failed.
     #[error("the store failed while {doing}")]
@@ -82,6 +82,15 @@ pub enum DoorError {
 
 fn first_path(conflicts: &[Conflict]) -> String {
     conflicts.first().map_or_else(String::new, |c| c.path.to_string())
+}
+
+/// A full disk is the one failure of the ledger that a caller can do something about.
+fn ledger_sentence(error: &nas_ledger::LedgerError) -> &'static str {
+    if error.is_full() {
+        "the ledger's disk is full (free some space on it and try again)"
+    } else {
+        "the ledger could not be written"
+    }
 }
 
 impl DoorError {
