@@ -30,6 +30,8 @@ pub(crate) const REFUSALS_QUEUED_MAX: usize = 256;
 /// A refusal on its way to the ledger.
 pub(crate) struct Refusal {
     pub(crate) record: NewRecord,
+    /// Appended to the chain, and not only noted in the ring.
+    pub(crate) recorded: bool,
     pub(crate) ring_slot: Option<u16>,
     pub(crate) source: String,
 }
@@ -110,7 +112,7 @@ impl Inner {
                 path: Some(path.clone()),
                 ..self.by_lease(NewRecord::event("refusal", now), lease)
             };
-            self.queue(Refusal { record, ring_slot: noted.ring_slot, source });
+            self.queue(Refusal { record, recorded: true, ring_slot: noted.ring_slot, source });
         }
     }
 
@@ -122,14 +124,19 @@ impl Inner {
             let record = NewRecord {
                 effect: Some("deny".to_owned()),
                 rule: Some(rule.to_owned()),
-                detail: serde_json::json!({ "interface": interface, "peer": peer, "recorded": noted.record }),
+                detail: serde_json::json!({ "interface": interface, "peer": peer }),
                 ..NewRecord::event("refusal", now)
             };
-            self.queue(Refusal { record, ring_slot: noted.ring_slot, source: peer.to_owned() });
+            let (recorded, ring_slot) = (noted.record, noted.ring_slot);
+            self.queue(Refusal { record, recorded, ring_slot, source: peer.to_owned() });
         }
     }
 
     fn queue(&self, refusal: Refusal) {
+        // The ring forgets anyway: what only goes there leaves half of the queue to what must be recorded.
+        if !refusal.recorded && self.refusal_queue.len() >= REFUSALS_QUEUED_MAX / 2 {
+            return;
+        }
         match self.refusal_queue.try_send(refusal) {
             Ok(()) => {}
             // Counted all the same; the flood shows in the counters.

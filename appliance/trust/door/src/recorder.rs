@@ -11,6 +11,9 @@ use crate::DoorError;
 use crate::clock::wall;
 use crate::inner::{Inner, Refusal};
 
+/// Refusals written with one transaction.
+const BATCH_MAX: usize = 64;
+
 /// Records each commit of a branch (SPEC REC: commits).
 pub(crate) struct Commits(Weak<Inner>);
 
@@ -59,8 +62,10 @@ fn run(inner: &Weak<Inner>, queue: &Receiver<Refusal>) {
         let Some(inner) = inner.upgrade() else { return };
         match next {
             Ok(refusal) => {
-                if let Err(error) = write(&inner, &refusal) {
-                    tracing::error!(%error, "a refusal could not be recorded");
+                // Those that wait already share its transaction.
+                let batch: Vec<Refusal> = std::iter::once(refusal).chain(queue.try_iter().take(BATCH_MAX)).collect();
+                if let Err(error) = write(&inner, &batch) {
+                    tracing::error!(%error, "refusals could not be recorded");
                 }
             }
             Err(_) if inner.closing.load(std::sync::atomic::Ordering::Acquire) => return,
@@ -69,18 +74,22 @@ fn run(inner: &Weak<Inner>, queue: &Receiver<Refusal>) {
     }
 }
 
-fn write(inner: &Inner, refusal: &Refusal) -> Result<(), LedgerError> {
-    let recorded = refusal.record.detail.get("recorded").is_none_or(|recorded| recorded != false);
+fn write(inner: &Inner, refusals: &[Refusal]) -> Result<(), LedgerError> {
     inner.ledger.write(|tx| {
-        if let Some(slot) = refusal.ring_slot {
-            tx.put_ring(&RingEntry {
-                slot,
-                time: refusal.record.time,
-                source: refusal.source.clone(),
-                rule: refusal.record.rule.clone().unwrap_or_default(),
-                path: refusal.record.path.as_ref().map(ToString::to_string),
-            })?;
+        for refusal in refusals {
+            if let Some(slot) = refusal.ring_slot {
+                tx.put_ring(&RingEntry {
+                    slot,
+                    time: refusal.record.time,
+                    source: refusal.source.clone(),
+                    rule: refusal.record.rule.clone().unwrap_or_default(),
+                    path: refusal.record.path.as_ref().map(ToString::to_string),
+                })?;
+            }
+            if refusal.recorded {
+                tx.append(&refusal.record)?;
+            }
         }
-        if recorded { tx.append(&refusal.record).map(drop) } else { Ok(()) }
+        Ok(())
     })
 }
