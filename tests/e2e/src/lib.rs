@@ -9,6 +9,7 @@
 //! ends), `records` (tampering), `morning` (gates and what happens meanwhile), `races` (the same, at the same moment), `crash`, `power`,
 //! `full`, `attack`, `guest` (the kernel's client in an emulated machine).
 
+pub mod attack;
 pub mod ops;
 pub mod promise;
 

@@ -49,6 +49,12 @@ pub fn at<'a>(dir: &Handle, name: &'a [u8]) -> diropargs3<'a> {
     diropargs3 { dir: dir.clone(), name: name.into() }
 }
 
+/// A handle of these bytes, whatever they are.
+#[must_use]
+pub fn handle_of(bytes: &[u8]) -> Handle {
+    nfs_fh3 { data: Opaque::owned(bytes.to_vec()) }
+}
+
 /// Attributes for a new file: this mode and nothing else.
 #[must_use]
 pub fn mode(mode: u32) -> sattr3 {
@@ -78,7 +84,11 @@ impl Client {
 
     /// A client on a new connection that holds `root` already: a mount that was made before.
     pub fn with_root(address: impl ToSocketAddrs, root: Handle, credential: Credential) -> Result<Self> {
-        let connection = Connection::open(address)?;
+        Self::on(Connection::open(address)?, root, credential)
+    }
+
+    /// A client on `connection` that holds `root` already.
+    pub fn on(connection: Connection, root: Handle, credential: Credential) -> Result<Self> {
         Ok(Self { address: connection.peer()?, connection, credential, root })
     }
 

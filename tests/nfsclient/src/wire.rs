@@ -55,7 +55,11 @@ pub struct Connection {
 impl Connection {
     /// Connects. Xids start at random, as they must when several clients share a mount.
     pub fn open(address: impl ToSocketAddrs) -> Result<Self> {
-        let stream = TcpStream::connect(address)?;
+        Self::on(TcpStream::connect(address)?)
+    }
+
+    /// On a stream that is connected already, for example from a chosen address.
+    pub fn on(stream: TcpStream) -> Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;

@@ -16,7 +16,9 @@ impl LiveDir {
     ///
     /// The lock is released before the bytes are read: a read that is overtaken by a rename happened before it.
     pub fn read(&self, at: &Located, offset: u64, into: &mut [u8]) -> Result<ReadOut, FsError> {
-        let len = into.len().min(IO_BYTES_MAX);
+        // No byte lies beyond the largest offset, and the kernel refuses a range that ends there.
+        let room = (i64::MAX as u64).saturating_sub(offset);
+        let len = into.len().min(IO_BYTES_MAX).min(usize::try_from(room).unwrap_or(usize::MAX));
         let into = &mut into[..len];
         let fd = {
             let _names = self.tree.read();
@@ -26,9 +28,6 @@ impl LiveDir {
         let mut count = 0;
         while count < into.len() {
             let from = offset.saturating_add(count as u64);
-            if i64::try_from(from).is_err() {
-                break;
-            }
             match rustix::io::pread(&*fd, &mut into[count..], from) {
                 Ok(0) => break,
                 Ok(got) => count += got,

@@ -7,6 +7,9 @@ use nas_types::time::Timestamp;
 
 /// Most different refusals followed within one minute. Beyond, they are counted together.
 pub const REFUSAL_KEYS_MAX: usize = 4096;
+/// Most different prefixes of one source that are recorded within one minute. Whoever is refused chooses the names; beyond
+/// this its refusals are told apart by their rule only.
+pub const REFUSAL_PREFIXES_MAX: usize = 32;
 /// Slots of the ring that keeps what callers without authority tried.
 pub const REFUSAL_RING_SLOTS: u16 = 256;
 /// Components of a path that tell refusals apart.
@@ -59,6 +62,7 @@ pub struct Counted {
 pub struct Refusals {
     minute: i64,
     counts: HashMap<Key, u64>,
+    prefixes: HashMap<Source, usize>,
     overflow: u64,
     ring_next: u16,
     finished: Vec<Counted>,
@@ -84,7 +88,11 @@ impl Refusals {
         });
         // Whoever proved nothing chooses its path too, so the path does not tell such refusals apart.
         let prefix = if known { prefix_of(path).to_vec() } else { Vec::new() };
-        let key = Key { source, rule: rule.to_owned(), prefix };
+        let mut key = Key { source, rule: rule.to_owned(), prefix };
+        if !self.counts.contains_key(&key) && self.prefixes.get(&key.source).is_some_and(|n| *n >= REFUSAL_PREFIXES_MAX)
+        {
+            key.prefix.clear();
+        }
         if let Some(count) = self.counts.get_mut(&key) {
             *count += 1;
             return Noted { record: false, ring_slot };
@@ -93,6 +101,9 @@ impl Refusals {
             self.overflow += 1;
             // The first one over the limit is recorded, so that the flood itself is on record.
             return Noted { record: self.overflow == 1, ring_slot };
+        }
+        if known {
+            *self.prefixes.entry(key.source.clone()).or_default() += 1;
         }
         self.counts.insert(key, 1);
         Noted { record: true, ring_slot }
@@ -112,6 +123,7 @@ impl Refusals {
         }
         let at = Timestamp(self.minute.saturating_mul(60_000));
         let counted = self.counts.drain().filter(|(_, count)| *count > 1);
+        self.prefixes.clear();
         self.finished.extend(counted.map(|(key, count)| Counted { minute: at, key: Some(key), count }));
         if self.overflow > 0 {
             self.finished.push(Counted { minute: at, key: None, count: self.overflow });
@@ -161,12 +173,25 @@ mod tests {
         assert_eq!(r.drain(T.plus_ms(60_000))[0].count, 10_000);
     }
 
-    /// Goal: a known but hostile run cannot make memory or records grow without bound.
+    /// Goal: a known but hostile run that invents names gets few records, and every rule it breaks one at least.
+    #[test]
+    fn flood_of_names() {
+        let mut r = Refusals::default();
+        let records = |r: &mut Refusals, rule| {
+            (0..10_000).filter(|n: &usize| r.note(T, known("a"), rule, n.to_string().as_bytes()).record).count()
+        };
+        assert_eq!(records(&mut r, "rule"), REFUSAL_PREFIXES_MAX + 1);
+        assert_eq!(records(&mut r, "other"), 1);
+        assert!(r.note(T, known("b"), "rule", b"1").record, "others are not touched");
+        assert!(r.note(T.plus_ms(60_000), known("a"), "rule", b"77").record, "a new minute");
+    }
+
+    /// Goal: many hostile runs cannot make memory or records grow without bound either.
     #[test]
     fn known_flood() {
         let mut r = Refusals::default();
         let n = REFUSAL_KEYS_MAX + 5000;
-        let records = (0..n).filter(|n| r.note(T, known("a"), "rule", n.to_string().as_bytes()).record).count();
+        let records = (0..n).filter(|n| r.note(T, known(&n.to_string()), "rule", b"x").record).count();
         assert_eq!(records, REFUSAL_KEYS_MAX + 1);
         let counted = r.drain(T.plus_ms(60_000));
         assert_eq!(counted, [Counted { minute: T, key: None, count: 5000 }]);

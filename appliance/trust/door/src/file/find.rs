@@ -29,6 +29,11 @@ impl Mounted {
                 }
                 _ => {}
             }
+            // Nothing has a name that none may have.
+            match legal(name) {
+                Err(FsError::Invalid) => return Err(FsError::NotFound),
+                other => drop(other?),
+            }
             if let Some(node) = self.overlaid(live, at, name)? {
                 return Ok(node);
             }
