@@ -65,10 +65,10 @@ impl Door {
         }
     }
 
-    /// Checks the audience of a verb. Refusals are recorded.
+    /// Checks the audience of a verb, then whether the box is fit for it. Refusals are recorded, on a degraded box too.
     pub(crate) fn admit<V: DoorVerb>(&self, caller: &Caller) -> Result<(), DoorError> {
-        self.inner.admits(V::CLASS)?;
-        self.check_audience(caller, V::AUDIENCE, V::NAME)
+        self.check_audience(caller, V::AUDIENCE, V::NAME)?;
+        self.inner.admits(V::CLASS)
     }
 
     /// The owner's principal; anyone else is refused, and the refusal recorded.
@@ -98,6 +98,14 @@ impl Door {
         }
     }
 
+    /// What a caller named is not its own, or is nothing at all: it learns no more than that, and that it asked is recorded.
+    pub(crate) fn not_known_to(&self, caller: &Caller, what: &'static str, name: String) -> DoorError {
+        if let Who::Lease(lease) = &caller.0 {
+            self.inner.refused(lease, "not-its-own", &nas_types::path::TreePath::root());
+        }
+        DoorError::NotFound { what, name }
+    }
+
     /// The run a verb is about: the caller's own, or for the owner the one that was named.
     pub(crate) fn run_of(&self, caller: &Caller, named: Option<RunId>) -> Result<Arc<Run>, DoorError> {
         let run = match (&caller.0, named) {
@@ -106,7 +114,7 @@ impl Door {
             // Another run's id tells a bearer nothing, not even that it exists.
             (Who::Lease(_) | Who::Anonymous { .. }, named) => {
                 let name = named.map_or_else(String::new, |run| run.to_string());
-                return Err(DoorError::NotFound { what: "run", name });
+                return Err(self.not_known_to(caller, "run", name));
             }
             (Who::Owner { .. }, Some(run)) => run,
             (Who::Owner { .. }, None) => {

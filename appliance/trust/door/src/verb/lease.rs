@@ -174,6 +174,6 @@ impl Door {
             Who::Lease(own) => descends(&self.inner.leases.read(), lease, own.id),
             Who::Anonymous { .. } => false,
         });
-        known.ok_or_else(|| DoorError::NotFound { what: "lease", name: id.to_string() })
+        known.ok_or_else(|| self.not_known_to(caller, "lease", id.to_string()))
     }
 }
