@@ -1,6 +1,8 @@
 //! Authorisation coverage: every control verb × every caller who must be refused, generated from the list of verbs. A new
 //! verb without a line here fails the test.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests")]
+
 mod world;
 
 use std::collections::BTreeSet;
@@ -157,6 +159,7 @@ fn without_a_token() {
         let unknown = world.door.authenticate(Some(made_up), PEER).map(|_| ());
         assert!(matches!(unknown, Err(DoorError::Unauthenticated(_))), "{made_up:?}");
     }
+    is_recorded(&world, &["no-token", "unknown-token", "wrong-passphrase"]);
 }
 
 /// What a lease's bearer may still ask once it is over, and what nobody's authority is asked for.
@@ -183,6 +186,7 @@ fn with_a_lease_that_is_over() {
     for held in [&expired, &revoked] {
         refused(&world, &other, &world.caller(Some(&held.token)), when_over, &exceptions);
     }
+    is_recorded(&world, &["lease-over", "owner-only"]);
 }
 
 /// Goal: a live lease gives nothing of another run, neither to do nor to know (SPEC LEASE-2, MOUNT-3).
@@ -213,6 +217,19 @@ fn with_the_lease_of_another_run() {
         }
     }
     assert_eq!(untouched(&world, &other), before);
+    is_recorded(&world, &["not-its-own", "owner-only", "lease-subset"]);
+}
+
+/// Waits until refusals by these rules are in the records.
+fn is_recorded(world: &World, rules: &[&str]) {
+    let refusals = RecordList { kind: Some("refusal".to_owned()), limit: Some(1000), ..RecordList::default() };
+    for rule in rules {
+        let recorded = wait_until(Duration::from_secs(60), || {
+            let records = world.as_owner(refusals.clone()).unwrap().records;
+            records.iter().any(|record| record.rule.as_deref() == Some(rule))
+        });
+        assert!(recorded, "a refusal by '{rule}' is not in the records");
+    }
 }
 
 /// Goal: the owner's token is no lease, and neither is the lease of a run the owner's: who decides does not act, who acts

@@ -1,5 +1,7 @@
 //! A Door on a real store and a real ledger in a folder of its own, with an owner and runs.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
