@@ -30,7 +30,7 @@ pub struct Upkeep {
 
 impl Default for Upkeep {
     fn default() -> Self {
-        Self { packs_max: 64, quiet: Duration::from_secs(5), interval_min: Duration::from_secs(30) }
+        Self { packs_max: 64, quiet: Duration::from_secs(5), interval_min: Duration::from_secs(5) }
     }
 }
 
