@@ -369,6 +369,10 @@ impl Branch {
         let done = crate::commit::commit(&self.core, &self.name, &self.live, self.tip(), &self.provenance(), &reason)?;
         self.hook.committed();
         let Some(done) = done else { return Ok(None) };
+        // Told before it is shown: whoever sees the new tip finds it in the records.
+        if let Some(sink) = self.core.sink.read().clone() {
+            sink.committed(&done);
+        }
         *self.tip.lock() = done.commit;
         self.live.usage().add_objects(done.bytes);
         {
@@ -385,11 +389,7 @@ impl Branch {
                 tracing::warn!(branch = %self.name, error = &e as &dyn std::error::Error, "the object count was not saved");
             }
         }
-        let commit = done.commit;
-        if let Some(sink) = self.core.sink.read().clone() {
-            sink.committed(&done);
-        }
-        Ok(Some(commit))
+        Ok(Some(done.commit))
     }
 
     /// Commits what is there, squashes the branch to one commit on its [`proposal_base`](Self::proposal_base) (its auto-commits are left out of history, DESIGN §3),

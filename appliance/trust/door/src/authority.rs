@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nas_ledger::{
-    BranchRow, BranchState, GateRow, LeaseRow, LeaseState, LedgerError, NewRecord, PrincipalKind, PrincipalRow, RunRow,
-    RunState, Tx,
+    BranchRow, BranchState, GateRow, LeaseRow, LeaseState, LedgerError, NewRecord, PrincipalKind, PrincipalRow,
+    ReadManifestRow, Reader, RunRow, RunState, Tx,
 };
 use nas_trust_core::clock::Now;
 use nas_trust_core::gate::{GateEvent, GateState, Ruling};
 use nas_trust_core::lease_time::LeaseClock;
+use nas_trust_core::read_manifest::ManifestEntry;
 use nas_trust_core::{ActionSet, PathSet, ReadManifest};
 use nas_types::id::{LeaseId, RunId};
 use nas_types::lease::{BranchName, RoleName};
@@ -139,7 +140,7 @@ impl Inner {
         let (row, lease, token) = make_lease(&parent.run, Some(parent.id), grant, &now);
         let written = self.ledger.write(|tx| {
             // A parent that was revoked meanwhile has no children.
-            if tx.need::<LeaseRow>(&parent.id)?.state == LeaseState::Revoked {
+            if !may_have_children(tx, parent)? {
                 return Ok(false);
             }
             tx.insert(&row)?;
@@ -149,9 +150,16 @@ impl Inner {
             Ok::<_, LedgerError>(true)
         });
         if !written.map_err(DoorError::Ledger)? {
-            return Err(DoorError::LeaseOver("the lease was revoked"));
+            return Err(DoorError::LeaseOver("the lease was revoked, or its run ended"));
         }
         self.remember(&row, &lease);
+        // A revocation or an end that looked at the memory just before, and at the ledger just after, has this child in the
+        // ledger only: what it wrote there holds here too.
+        let still = self.ledger.read(|reader| may_have_children(reader, parent));
+        if !matches!(still, Ok(true)) {
+            lease.revoke();
+            return Err(DoorError::LeaseOver("the lease was revoked, or its run ended"));
+        }
         Ok((lease, token))
     }
 
@@ -167,8 +175,10 @@ impl Inner {
         let written = self.ledger.write_essential(|tx| {
             let row = tx.need::<LeaseRow>(&lease)?;
             let revoked = tx.revoke_lease(lease, now.wall)?;
+            let mut voided = Vec::new();
             for gate in tx.gates(Some(GateState::Pending), u32::MAX)? {
                 if revoked.contains(&gate.lease) {
+                    voided.push(gate.id);
                     void_by_revocation(tx, gate, &now)?;
                 }
             }
@@ -180,15 +190,26 @@ impl Inner {
                 detail,
                 ..NewRecord::event("lease.revoke", now.wall)
             })?;
-            Ok::<_, LedgerError>((revoked, head.seq))
+            Ok::<_, LedgerError>((revoked, voided, head.seq))
         });
         match written {
-            Ok(done) => {
+            Ok((revoked, voided, record)) => {
+                // Also a child that was issued between the look at the memory and the transaction.
+                let leases = self.leases.read();
+                revoked.iter().filter_map(|id| leases.get(id)).for_each(|held| held.revoke());
+                drop(leases);
+                voided.into_iter().for_each(|gate| self.unpin(gate));
                 self.push_anchor();
-                Ok(done)
+                Ok((revoked, record))
             }
             Err(error) => {
-                newly.iter().for_each(|held| held.unrevoke());
+                // Not recorded, so it did not happen; unless another revocation of the same lease was.
+                for held in newly {
+                    let row = self.ledger.read(|reader| reader.need::<LeaseRow>(&held.id));
+                    if row.is_ok_and(|row| row.state == LeaseState::Active) {
+                        held.unrevoke();
+                    }
+                }
                 Err(DoorError::Ledger(error))
             }
         }
@@ -197,8 +218,7 @@ impl Inner {
     /// Writes that an intent came to nothing. When even that fails, the next start does it.
     pub(crate) fn aborted(&self, kind: &str, intent: u64, why: &str) {
         let detail = serde_json::json!({ "outcome": "aborted", "why": why });
-        let record =
-            NewRecord { detail, ..NewRecord::outcome(&format!("{kind}.aborted"), crate::clock::wall(), intent) };
+        let record = NewRecord { detail, ..NewRecord::outcome(&format!("{kind}.aborted"), self.clocks.wall(), intent) };
         if let Err(error) = self.ledger.write(|tx| tx.append(&record)) {
             tracing::error!(%error, intent, "an aborted intent could not be recorded");
         }
@@ -217,13 +237,17 @@ impl Inner {
             let leases = reader.all::<LeaseRow>()?;
             let manifests = runs
                 .into_iter()
-                .map(|run| Ok((reader.read_entries(run.id)?, run)))
+                .map(|run| {
+                    let unlisted = reader.get::<ReadManifestRow>(&run.id)?.map_or(0, |totals| totals.unlisted);
+                    Ok((reader.read_entries(run.id)?, unlisted, run))
+                })
                 .collect::<Result<Vec<_>, LedgerError>>()?;
             Ok::<_, LedgerError>((manifests, leases))
         })?;
-        for (entries, row) in runs {
+        for (entries, unlisted, row) in runs {
             let mut manifest = ReadManifest::default();
             entries.into_iter().for_each(|entry| manifest.restore(entry));
+            manifest.restore_unlisted(unlisted);
             let run = Run {
                 id: row.id,
                 branch: BranchName { role: row.role, run: row.id },
@@ -254,35 +278,71 @@ impl Inner {
             );
             self.remember(&row, &Arc::new(lease));
         }
+        self.persist_trust();
         Ok(())
     }
 
-    /// Persists how much time each usable lease has left, and what was read (each minute, and at the end).
+    /// Persists how much time each usable lease has left, what was read, and what is known about the clock (each minute, and
+    /// at the end).
     pub(crate) fn persist_time_and_reads(&self) -> Result<(), LedgerError> {
         let now = self.now();
-        let leases: Vec<_> = self
-            .leases
-            .read()
-            .values()
-            .filter(|lease| !lease.is_revoked() && lease.clock().remaining_ms > 0)
-            .cloned()
-            .collect();
-        let runs: Vec<_> =
-            self.runs.read().values().filter(|run| run.manifest_dirty.load(Ordering::Acquire)).cloned().collect();
-        if leases.is_empty() && runs.is_empty() {
+        // Also once those that are over and that the ledger does not know to be over.
+        let usable = |lease: &&Arc<Lease>| !lease.is_revoked() && lease.stored().remaining_ms > 0;
+        let leases: Vec<_> = self.leases.read().values().filter(usable).cloned().collect();
+        let read = |run: &&Arc<Run>| run.manifest_dirty.load(Ordering::Acquire);
+        let manifests: Vec<_> = self.runs.read().values().filter(read).map(TakenManifest::take).collect();
+        if leases.is_empty() && manifests.is_empty() {
             return Ok(());
         }
+        let times: Vec<_> = leases.into_iter().map(|lease| (lease.refresh(&now), lease)).collect();
         self.ledger.write(|tx| {
-            for lease in &leases {
-                tx.store_lease_time(lease.id, &lease.refresh(&now))?;
+            store_times(tx, &times)?;
+            self.store_trust(tx)?;
+            manifests.iter().try_for_each(|manifest| manifest.store(tx, now.wall))
+        })?;
+        times.into_iter().for_each(|(clock, lease)| lease.was_stored(clock));
+        manifests.into_iter().for_each(TakenManifest::stored);
+        Ok(())
+    }
+
+    /// Persists at once what a change of trust did: leases that were suspended go on, and from now on it is
+    /// CLOCK_BOOTTIME that counts for them, whatever happens to the wall clock (DESIGN §4, time).
+    pub(crate) fn persist_trust(&self) {
+        let now = self.now();
+        let leases: Vec<_> = self.leases.read().values().filter(|lease| !lease.is_revoked()).cloned().collect();
+        let times: Vec<_> = leases.into_iter().map(|lease| (lease.refresh(&now), lease)).collect();
+        let resumed: Vec<_> =
+            times.into_iter().filter(|(clock, lease)| clock.boot_id != lease.stored().boot_id).collect();
+        let written = self.ledger.write(|tx| {
+            store_times(tx, &resumed)?;
+            self.store_trust(tx)
+        });
+        match written {
+            Ok(()) => resumed.into_iter().for_each(|(clock, lease)| lease.was_stored(clock)),
+            Err(error) => {
+                tracing::error!(%error, "trust in the clock could not be persisted; it is tried again within a minute");
             }
-            runs.iter().try_for_each(|run| store_manifest(tx, run, now.wall))
-        })
+        }
+    }
+
+    fn store_trust(&self, tx: &mut Tx<'_>) -> Result<(), LedgerError> {
+        let snapshot = self.clock_trust.lock().snapshot(self.clocks.boot_id());
+        // A snapshot is plain data: writing it as JSON cannot fail.
+        let json = snapshot.and_then(|snapshot| serde_json::to_vec(&snapshot).ok());
+        json.map_or(Ok(()), |json| tx.put_kv(crate::clock::TRUST_KEY, &json))
     }
 
     pub(crate) fn limits(&self, quota_bytes: u64) -> nas_store::Limits {
         nas_store::Limits { bytes_max: quota_bytes, files_max: self.options.branch_files_max }
     }
+}
+
+/// Is the lease not revoked, its run not ended, its branch still there?
+fn may_have_children(reader: &Reader<'_>, parent: &Lease) -> Result<bool, LedgerError> {
+    let active = reader.need::<LeaseRow>(&parent.id)?.state == LeaseState::Active;
+    let runs = reader.need::<RunRow>(&parent.run.id)?.state == RunState::Active;
+    let branch = reader.need::<BranchRow>(&parent.run.branch)?.state == BranchState::Live;
+    Ok(active && runs && branch)
 }
 
 /// Is `lease` the lease `ancestor`, or one of its descendants?
@@ -298,20 +358,49 @@ pub(crate) fn descends(leases: &HashMap<LeaseId, Arc<Lease>>, lease: &Lease, anc
     false
 }
 
-/// Writes the lines of a run's read manifest.
-pub(crate) fn store_manifest(tx: &mut Tx<'_>, run: &Run, now: Timestamp) -> Result<(), LedgerError> {
-    run.manifest_dirty.store(false, Ordering::Release);
-    let manifest = run.manifest.lock();
-    let totals = nas_ledger::ReadManifestRow {
-        run: run.id,
-        digest: manifest.digest(),
-        entries: manifest.len() as u64,
-        unlisted: manifest.unlisted(),
-        updated_at: now,
-    };
-    let entries: Vec<_> = manifest.entries().collect();
-    drop(manifest);
-    tx.put_read_manifest(&totals, &entries).inspect_err(|_| run.manifest_dirty.store(true, Ordering::Release))
+fn store_times(tx: &mut Tx<'_>, times: &[(LeaseClock, Arc<Lease>)]) -> Result<(), LedgerError> {
+    times.iter().try_for_each(|(clock, lease)| tx.store_lease_time(lease.id, clock))
+}
+
+/// The lines of a run's read manifest that the ledger does not have. Not stored, they go back.
+pub(crate) struct TakenManifest {
+    run: Arc<Run>,
+    lines: Vec<ManifestEntry>,
+}
+
+impl TakenManifest {
+    pub(crate) fn take(run: &Arc<Run>) -> Self {
+        run.manifest_dirty.store(false, Ordering::Release);
+        let lines = run.manifest.lock().take_changed();
+        Self { run: Arc::clone(run), lines }
+    }
+
+    /// Writes them; call [`stored`](Self::stored) when the transaction is durable.
+    pub(crate) fn store(&self, tx: &mut Tx<'_>, now: Timestamp) -> Result<(), LedgerError> {
+        let manifest = self.run.manifest.lock();
+        let totals = ReadManifestRow {
+            run: self.run.id,
+            digest: manifest.digest(),
+            entries: manifest.len() as u64,
+            unlisted: manifest.unlisted(),
+            updated_at: now,
+        };
+        drop(manifest);
+        tx.put_read_manifest(&totals, &self.lines)
+    }
+
+    pub(crate) fn stored(mut self) {
+        self.lines.clear();
+    }
+}
+
+impl Drop for TakenManifest {
+    fn drop(&mut self) {
+        if !self.lines.is_empty() {
+            self.run.manifest.lock().untake(std::mem::take(&mut self.lines));
+            self.run.manifest_dirty.store(true, Ordering::Release);
+        }
+    }
 }
 
 fn void_by_revocation(tx: &mut Tx<'_>, gate: GateRow, now: &Now) -> Result<(), LedgerError> {

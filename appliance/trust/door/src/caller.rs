@@ -6,9 +6,9 @@ use std::sync::Arc;
 use nas_ledger::{TokenKind, TokenRow};
 use nas_trust_core::degradation::VerbClass;
 use nas_types::id::RunId;
+use nas_types::time::Timestamp;
 use nas_types::verb::{Audience, Verb};
 
-use crate::clock::{boottime_ms, wall};
 use crate::lease::{Lease, Run, Standing};
 use crate::{Door, DoorError};
 
@@ -54,7 +54,9 @@ impl Door {
         }
         let token = self.inner.ledger.read(|reader| reader.get::<TokenRow>(&hash)).map_err(DoorError::Ledger)?;
         match token {
-            Some(token) if usable(&token) => Ok(Caller(Who::Owner { principal: token.principal, token_hash: hash })),
+            Some(token) if usable(&token, self.inner.clocks.wall()) => {
+                Ok(Caller(Who::Owner { principal: token.principal, token_hash: hash }))
+            }
             _ => {
                 self.inner.refused_unauthenticated("http", "unknown-token", &peer.to_string());
                 Err(DoorError::Unauthenticated(
@@ -80,7 +82,10 @@ impl Door {
     fn check_audience(&self, caller: &Caller, audience: Audience, verb: &'static str) -> Result<(), DoorError> {
         match (&caller.0, audience) {
             (_, Audience::Anyone) | (Who::Owner { .. }, Audience::Owner | Audience::LeaseOrOwner) => Ok(()),
-            (Who::Lease(lease), Audience::Lease | Audience::LeaseOrOwner) => live(lease, verb),
+            (Who::Lease(lease), Audience::Lease | Audience::LeaseOrOwner) => {
+                live(lease, verb, self.inner.clocks.boottime_ms())
+                    .inspect_err(|_| self.inner.refused(lease, "lease-over", &nas_types::path::TreePath::root()))
+            }
             (Who::Anonymous { peer }, Audience::Owner | Audience::Lease | Audience::LeaseOrOwner) => {
                 self.inner.refused_unauthenticated("http", "no-token", &peer.to_string());
                 Err(DoorError::Unauthenticated(
@@ -160,19 +165,18 @@ impl Caller {
     }
 }
 
-fn usable(token: &TokenRow) -> bool {
-    let now = wall();
+fn usable(token: &TokenRow, now: Timestamp) -> bool {
     token.kind == TokenKind::Owner
         && token.revoked_at.is_none()
         && token.expires_at.is_none_or(|expires_at| now < expires_at)
 }
 
 /// A lease that is over may still be looked at by its bearer; nothing else is left of it.
-fn live(lease: &Lease, verb: &'static str) -> Result<(), DoorError> {
+fn live(lease: &Lease, verb: &'static str, boottime_ms: i64) -> Result<(), DoorError> {
     if verb == "lease/show" {
         return Ok(());
     }
-    match lease.standing(boottime_ms()) {
+    match lease.standing(boottime_ms) {
         Standing::Live => Ok(()),
         Standing::Suspended => Err(DoorError::LeaseOver(
             "the lease is suspended: the box was restarted and its clock is not trusted yet; the owner can confirm it with 'nas box trust-clock'",

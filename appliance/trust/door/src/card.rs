@@ -12,6 +12,9 @@ use crate::DoorError;
 /// Largest file whose text is looked into for invisible characters.
 const INSPECTED_BYTES_MAX: u64 = 4 << 20;
 
+/// Longest text of one diff; files beyond it are named, with their sizes and content ids.
+const DIFF_BYTES_MAX: usize = 8 << 20;
+
 /// Facts that matter for a decision.
 pub(crate) fn risk(history: &History, changes: &[Change], not_kept: Vec<TreePath>) -> Result<GateRisk, DoorError> {
     let mut risk = GateRisk {
@@ -91,6 +94,10 @@ fn runs_by_itself(path: &TreePath) -> bool {
 pub(crate) fn diff_text(history: &History, changes: &[Change]) -> Result<String, DoorError> {
     let mut text = String::new();
     for change in changes {
+        if text.len() > DIFF_BYTES_MAX {
+            not_by_line(&mut text, change, "the diff is too long to show this file line by line");
+            continue;
+        }
         let diff = match history.unified_diff(change, DiffLimits::default()) {
             // A proposal that was not merged is not kept for ever; its card still names what it was about.
             Err(HistoryError::Missing(_)) => {

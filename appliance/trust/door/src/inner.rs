@@ -9,7 +9,7 @@ use nas_ledger::{Anchor, Ledger, LedgerError, NewRecord};
 use nas_policy::{Decision, Policy};
 use nas_store::Store;
 use nas_trust_core::clock::{Now, Trust};
-use nas_trust_core::degradation::{Degradation, Level, VerbClass};
+use nas_trust_core::degradation::{Cause, Degradation, Level, VerbClass};
 use nas_trust_core::refusals::{Refusals, Source};
 use nas_types::fs::FsError;
 use nas_types::id::{LeaseId, MountId, RunId};
@@ -43,7 +43,7 @@ pub(crate) struct Inner {
     pub(crate) anchor: Mutex<Anchor>,
     pub(crate) policy: Box<dyn Policy>,
     pub(crate) options: DoorOptions,
-    pub(crate) clock: Clock,
+    pub(crate) clocks: Arc<dyn Clocks>,
     pub(crate) clock_trust: Mutex<Trust>,
     pub(crate) clock_trusted: AtomicBool,
     pub(crate) degradation: Mutex<Degradation>,
@@ -56,7 +56,10 @@ pub(crate) struct Inner {
     pub(crate) tickets: Mutex<Tickets>,
     /// Which mount a ticket became, by the ticket's hash: UMNT names nothing else.
     pub(crate) mounts_by_ticket: Mutex<lru::LruCache<[u8; 32], MountId>>,
+    /// Slows down guessing by those who hold an owner token.
     pub(crate) passphrase: Mutex<Guard>,
+    /// Slows down guessing at the sign-in.
+    pub(crate) login: Mutex<Guard>,
     pub(crate) refusals: Mutex<Refusals>,
     pub(crate) refusal_queue: Sender<Refusal>,
     /// One merge at a time: the result of the one before is what the next one is computed on.
@@ -71,7 +74,12 @@ pub(crate) struct Inner {
 impl Inner {
     /// The clocks, with what is known about them.
     pub(crate) fn now(&self) -> Now {
-        self.clock.now(self.clock_trusted.load(Ordering::Acquire))
+        Now {
+            wall: self.clocks.wall(),
+            boottime_ms: self.clocks.boottime_ms(),
+            boot_id: self.clocks.boot_id(),
+            trusted: self.clock_trusted.load(Ordering::Acquire),
+        }
     }
 
     /// Sets the level that the data path looks at. Called with the degradation locked.
@@ -102,7 +110,7 @@ impl Inner {
 
     /// Notes a refusal under a lease; the first of its kind in a minute is recorded, the others are counted.
     pub(crate) fn refused(&self, lease: &Lease, rule: &'static str, path: &TreePath) {
-        let now = wall();
+        let now = self.clocks.wall();
         let source = lease.run.id.to_string();
         let noted = self.refusals.lock().note(now, Source::Known(source.clone()), rule, path.as_bytes());
         if noted.record {
@@ -118,7 +126,7 @@ impl Inner {
 
     /// Notes a call without any authority (SPEC L1.1).
     pub(crate) fn refused_unauthenticated(&self, interface: &str, rule: &str, peer: &str) {
-        let now = wall();
+        let now = self.clocks.wall();
         let noted = self.refusals.lock().note(now, Source::Unauthenticated, rule, b"");
         if noted.record || noted.ring_slot.is_some() {
             let record = NewRecord {
@@ -175,8 +183,21 @@ impl Inner {
 
     /// Keeps the head outside the ledger, so that a cut tail is found (SPEC REC-3). The decision that was just made
     /// stands whatever becomes of this; a failure is logged and tried again within a minute.
+    ///
+    /// A sealed box anchors nothing: a chain whose end was cut off would grow past its anchor and look whole again.
     pub(crate) fn push_anchor(&self) {
-        let pushed = self.ledger.head().and_then(|head| self.anchor.lock().push(wall(), head));
+        if self.level.load(Ordering::Acquire) >= Level::Sealed as u8 {
+            return;
+        }
+        // A ledger that does not hold what was anchored must never be anchored anew: the witness would be lost.
+        if self.degradation.lock().of(Cause::Ledger) == Level::Sealed {
+            return;
+        }
+        if matches!(self.holds_anchor(), Ok(false)) {
+            self.seal();
+            return;
+        }
+        let pushed = self.ledger.head().and_then(|head| self.anchor.lock().push(self.clocks.wall(), head));
         if let Err(error) = pushed {
             tracing::error!(%error, "the head of the ledger could not be anchored");
         }

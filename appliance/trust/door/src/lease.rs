@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use nas_trust_core::clock::Now;
 use nas_trust_core::lease_time::{LeaseClock, LeaseTime};
+use nas_trust_core::read_manifest::Version;
 use nas_trust_core::{ActionSet, PathSet, ReadManifest};
 use nas_types::id::{LeaseId, RunId};
 use nas_types::lease::BranchName;
-use nas_types::object::Provenance;
+use nas_types::object::{Oid, Provenance};
+use nas_types::path::TreePath;
 use nas_types::time::Timestamp;
 use parking_lot::Mutex;
 
@@ -25,6 +27,17 @@ pub(crate) struct Run {
     pub(crate) manifest: Mutex<ReadManifest>,
     /// The manifest has lines that the ledger does not have.
     pub(crate) manifest_dirty: AtomicBool,
+}
+
+impl Run {
+    /// Notes files that were read as a whole other than through a mount (SPEC REC-2).
+    pub(crate) fn read_whole<'a>(&self, files: impl Iterator<Item = (&'a TreePath, Oid, Oid)>) {
+        let mut manifest = self.manifest.lock();
+        for (path, commit, content) in files {
+            manifest.note_whole(path, Version { commit: Some(commit), content: Some(content) });
+            self.manifest_dirty.store(true, Ordering::Release);
+        }
+    }
 }
 
 /// Does a lease still give authority?
@@ -52,6 +65,7 @@ pub(crate) struct Lease {
     /// Its purpose: a child may state its own.
     pub(crate) purpose: Option<String>,
     clock: Mutex<LeaseClock>,
+    stored: Mutex<LeaseClock>,
     /// Where CLOCK_BOOTTIME ends it; [`SUSPENDED`] while that cannot be said.
     ends_boottime_ms: AtomicI64,
     revoked: AtomicBool,
@@ -81,6 +95,7 @@ impl Lease {
             created_at,
             purpose,
             clock: Mutex::new(clock),
+            stored: Mutex::new(clock),
             ends_boottime_ms: AtomicI64::new(SUSPENDED),
             revoked: AtomicBool::new(revoked),
         };
@@ -115,6 +130,16 @@ impl Lease {
             self.ends_boottime_ms.store(ends, Ordering::Release);
         }
         *clock
+    }
+
+    /// Its time as the ledger has it.
+    pub(crate) fn stored(&self) -> LeaseClock {
+        *self.stored.lock()
+    }
+
+    /// The ledger has this now.
+    pub(crate) fn was_stored(&self, clock: LeaseClock) {
+        *self.stored.lock() = clock;
     }
 
     /// Ends it before its time, as time would (its proposals stay to be decided).

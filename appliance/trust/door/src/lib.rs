@@ -41,7 +41,7 @@ use std::thread::JoinHandle;
 use nas_ledger::{Anchor, GenerationRow, Ledger, LedgerError, NewRecord, TokenKind, TokenRow};
 use nas_policy::{BuiltIn, Decision};
 use nas_store::{Pointer, Store, StoreError};
-use nas_trust_core::clock::Trust;
+use nas_trust_core::clock::{Snapshot, Trust};
 use nas_trust_core::degradation::Degradation;
 use nas_trust_core::gate::GATE_TTL_MS;
 use nas_trust_core::refusals::Refusals;
@@ -51,6 +51,7 @@ use nas_types::time::Timestamp;
 use parking_lot::{Mutex, RwLock};
 
 pub use caller::{Caller, DoorVerb};
+pub use clock::{Clocks, SystemClocks};
 pub use error::DoorError;
 pub use file::Mounted;
 pub use passphrase::{PASSPHRASE_BYTES_MAX, PASSPHRASE_BYTES_MIN};
@@ -118,7 +119,18 @@ impl Door {
     /// Opens the Door on a ledger and the store that was opened with its [`pointer`]. Finishes what a crash left: intents
     /// without outcome become `aborted`, branches whose recycling was begun go.
     pub fn open(ledger: Ledger, anchor: Anchor, store: Store, options: DoorOptions) -> Result<Self, DoorError> {
-        let (last_time, handle_key) = first_facts(&ledger, &store)?;
+        Self::open_with_clocks(ledger, anchor, store, options, Arc::new(SystemClocks::open()?))
+    }
+
+    /// Like [`open`](Self::open), on other clocks than the kernel's.
+    pub fn open_with_clocks(
+        ledger: Ledger,
+        anchor: Anchor,
+        store: Store,
+        options: DoorOptions,
+        clocks: Arc<dyn Clocks>,
+    ) -> Result<Self, DoorError> {
+        let facts = first_facts(&ledger, &store, &*clocks)?;
         let (refusal_queue, refusals) = crossbeam_channel::bounded(inner::REFUSALS_QUEUED_MAX);
         let mut instance = [0; 8];
         random(&mut instance);
@@ -128,8 +140,8 @@ impl Door {
             anchor: Mutex::new(anchor),
             policy: Box::new(BuiltIn),
             options,
-            clock: clock::Clock::open()?,
-            clock_trust: Mutex::new(Trust::new(last_time)),
+            clock_trust: Mutex::new(Trust::resume(facts.last_time, facts.trust.as_ref(), clocks.boot_id())),
+            clocks,
             clock_trusted: AtomicBool::new(false),
             degradation: Mutex::new(Degradation::default()),
             level: AtomicU8::new(0),
@@ -140,10 +152,11 @@ impl Door {
             tickets: Mutex::default(),
             mounts_by_ticket: Mutex::new(lru::LruCache::new(TICKETS_REMEMBERED_MAX)),
             passphrase: Mutex::default(),
+            login: Mutex::default(),
             refusals: Mutex::new(Refusals::default()),
             refusal_queue,
             merging: Mutex::new(()),
-            handle_key,
+            handle_key: facts.handle_key,
             closing: AtomicBool::new(false),
             instance: u64::from_be_bytes(instance),
         });
@@ -170,7 +183,7 @@ impl Door {
             return Ok(Some(path.clone()));
         }
         let token = Secret::random("nas_bootstrap_");
-        let now = clock::wall();
+        let now = self.inner.clocks.wall();
         let row = TokenRow {
             token_hash: *blake3::hash(token.reveal().as_bytes()).as_bytes(),
             kind: TokenKind::Bootstrap,
@@ -242,10 +255,19 @@ impl Drop for Door {
     }
 }
 
+/// What the ledger knows before anything else.
+struct FirstFacts {
+    /// When the last record was written.
+    last_time: Timestamp,
+    /// What was known about the clock when it was last persisted.
+    trust: Option<Snapshot>,
+    handle_key: [u8; 32],
+}
+
 /// What the ledger must hold before anything else: the first generation, and the key of handles.
-fn first_facts(ledger: &Ledger, store: &Store) -> Result<(Timestamp, [u8; 32]), DoorError> {
+fn first_facts(ledger: &Ledger, store: &Store, clocks: &dyn Clocks) -> Result<FirstFacts, DoorError> {
     let main = store.main().pointer();
-    let now = clock::wall();
+    let now = clocks.wall();
     ledger
         .write_essential(|tx| {
             if tx.generation()?.is_none() {
@@ -267,7 +289,8 @@ fn first_facts(ledger: &Ledger, store: &Store) -> Result<(Timestamp, [u8; 32]), 
                     key
                 }
             };
-            Ok::<_, LedgerError>((tx.last_time()?.unwrap_or(now), key))
+            let trust = tx.kv(clock::TRUST_KEY)?.and_then(|json| serde_json::from_slice(&json).ok());
+            Ok::<_, LedgerError>(FirstFacts { last_time: tx.last_time()?.unwrap_or(now), trust, handle_key: key })
         })
         .map_err(DoorError::Ledger)
 }

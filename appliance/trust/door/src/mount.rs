@@ -9,8 +9,8 @@ use nas_types::id::MountId;
 use nas_types::path::TreePath;
 
 use crate::Door;
-use crate::clock::{boottime_ms, wall};
 use crate::file::{MountFacts, Mounted};
+use crate::lease::Standing;
 
 /// Mounts of one lease at a time.
 const MOUNTS_PER_LEASE_MAX: usize = 64;
@@ -19,7 +19,8 @@ impl Door {
     /// MNT: consumes `ticket` and makes a mount of `path` for `peer`, owned by `owner` (uid, gid). `path` is the path inside
     /// the tree, i.e. the export path without its first component (the ticket).
     ///
-    /// NotFound: no such ticket, used, late, or the path is hidden. NotDir: the path is no directory.
+    /// NotFound: no such ticket, used, late, or the path is hidden. NotDir: the path is no directory. Access: the lease is
+    /// over.
     pub fn mount(
         &self,
         ticket: &str,
@@ -28,11 +29,20 @@ impl Door {
         owner: (u32, u32),
     ) -> Result<Arc<Mounted>, FsError> {
         let peer = peer.to_canonical();
-        let Some(found) = self.inner.tickets.lock().consume(ticket, boottime_ms()) else {
+        let Some(found) = self.inner.tickets.lock().consume(ticket, self.inner.clocks.boottime_ms()) else {
             self.refuse_unauthenticated("mount", "ticket", peer);
             return Err(FsError::NotFound);
         };
         let lease = self.inner.leases.read().get(&found.lease).cloned().ok_or(FsError::NotFound)?;
+        // A ticket that was got in time gives no more than its lease does now.
+        match lease.standing(self.inner.clocks.boottime_ms()) {
+            Standing::Live => {}
+            Standing::Suspended => return Err(FsError::Later),
+            Standing::Over { .. } | Standing::Revoked => {
+                self.inner.refused(&lease, "mount-lease-over", path);
+                return Err(FsError::Access);
+            }
+        }
         let mounts = self.inner.mounts.read().values().filter(|mount| mount.lease() == lease.id).count();
         if mounts >= MOUNTS_PER_LEASE_MAX {
             return Err(FsError::Later);
@@ -46,7 +56,7 @@ impl Door {
             read_only: found.read_only,
         };
         let mounted = Mounted::open(Arc::clone(&self.inner), Arc::clone(&lease), facts.clone())?;
-        let now = wall();
+        let now = self.inner.clocks.wall();
         let row = MountRow {
             id: facts.id,
             lease: lease.id,
@@ -113,7 +123,7 @@ impl Door {
             return;
         };
         mounted.end();
-        let now = wall();
+        let now = self.inner.clocks.wall();
         let ended = self.inner.ledger.write(|tx| {
             let row = tx.need::<MountRow>(&id)?;
             tx.update(&MountRow { ended_at: Some(now), ..row })?;

@@ -8,7 +8,6 @@ use nas_ledger::{LedgerError, NewRecord, RingEntry};
 use nas_store::{CommitSink, Committed};
 
 use crate::DoorError;
-use crate::clock::wall;
 use crate::inner::{Inner, Refusal};
 
 /// Refusals written with one transaction.
@@ -38,7 +37,7 @@ impl CommitSink for Commits {
                 "branch": commit.branch, "parent": commit.parent, "paths": commit.paths, "bytes": commit.bytes,
                 "reason": commit.reason.message(), "not_kept": commit.not_kept,
             }),
-            ..NewRecord::event("commit", wall())
+            ..NewRecord::event("commit", inner.clocks.wall())
         };
         // A commit on a branch has no consequence outside it; it is in the history whether this can be written or not.
         if let Err(error) = inner.ledger.write(|tx| tx.append(&record)) {

@@ -7,13 +7,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use nas_ledger::{BranchRow, BranchState, LedgerError, NewRecord, RefusalCount};
+use nas_ledger::{BranchRow, BranchState, GateRow, LedgerError, NewRecord, RefusalCount};
 use nas_trust_core::clock::{Doubt, Event};
 use nas_trust_core::degradation::{Cause, Level, LoweredBy};
+use nas_trust_core::gate::GateState;
 use nas_trust_core::refusals::Source;
 
 use crate::inner::Inner;
-use crate::{Door, DoorError, clock};
+use crate::{Door, DoorError};
 
 /// How often the cheap looks are taken.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -54,18 +55,18 @@ impl Inner {
     /// Reads the clocks; when trust in the wall clock changes, suspended leases go on, or the box degrades.
     pub(crate) fn look_at_clock(&self) {
         let mut trust = self.clock_trust.lock();
-        let event =
-            Event::Reading { wall: clock::wall(), boottime_ms: clock::boottime_ms(), synced: clock::synchronised() };
+        let event = Event::Reading {
+            wall: self.clocks.wall(),
+            boottime_ms: self.clocks.boottime_ms(),
+            synced: self.clocks.synchronised(),
+        };
         trust.step(event);
         let doubt = trust.doubt();
         let trusted = doubt.is_none();
         drop(trust);
         if self.clock_trusted.swap(trusted, Ordering::AcqRel) != trusted {
             tracing::info!(trusted, "trust in the wall clock");
-            let now = self.now();
-            for lease in self.leases.read().values() {
-                lease.refresh(&now);
-            }
+            self.persist_trust();
         }
         // A clock nobody has confirmed is what a box without internet has; one that is known to be wrong is worse.
         let wrong = matches!(doubt, Some(Doubt::BehindLedger { .. } | Doubt::Jumped { .. }));
@@ -82,22 +83,31 @@ impl Inner {
 
     /// At start: a chain that does not hold its own anchor seals the box (SPEC REC-3).
     pub(crate) fn look_at_ledger(&self) {
-        let anchored = self.anchor.lock().last();
-        let Some(anchored) = anchored else { return };
-        let holds = self.ledger.head().and_then(|head| {
-            if head.seq < anchored.seq {
-                return Ok(false);
+        match self.holds_anchor() {
+            Ok(true) => {}
+            Ok(false) => self.seal(),
+            Err(error) => {
+                tracing::error!(%error, "the ledger could not be compared with its anchor");
+                self.seal();
             }
-            self.ledger.read(|reader| {
-                Ok::<_, LedgerError>(reader.record(anchored.seq)?.is_some_and(|r| r.hash == anchored.hash))
-            })
-        });
-        if !matches!(holds, Ok(true)) {
-            tracing::error!(anchored = anchored.seq, "the ledger does not hold the record that was anchored");
-            let mut degradation = self.degradation.lock();
-            degradation.raise(Cause::Ledger, Level::Sealed);
-            self.level_changed(&degradation);
         }
+    }
+
+    /// Does the ledger hold the record that was anchored last, with the same hash?
+    pub(crate) fn holds_anchor(&self) -> Result<bool, LedgerError> {
+        let Some(anchored) = self.anchor.lock().last() else { return Ok(true) };
+        self.ledger.read(|reader| {
+            let kept = reader.record(anchored.seq)?;
+            Ok::<_, LedgerError>(kept.is_some_and(|record| record.hash == anchored.hash))
+        })
+    }
+
+    /// What the box believes may be wrong: only the owner can go on from here.
+    pub(crate) fn seal(&self) {
+        tracing::error!("the ledger does not hold the record that was anchored: the box is sealed");
+        let mut degradation = self.degradation.lock();
+        degradation.raise(Cause::Ledger, Level::Sealed);
+        self.level_changed(&degradation);
     }
 
     /// Raises or lowers what one cause says by observation.
@@ -121,7 +131,7 @@ impl Inner {
     }
 
     fn persist_refusals(&self) -> Result<(), LedgerError> {
-        let counted = self.refusals.lock().drain(clock::wall());
+        let counted = self.refusals.lock().drain(self.clocks.wall());
         if counted.is_empty() {
             return Ok(());
         }
@@ -154,12 +164,19 @@ impl Door {
                 inner.store.recycle(branch.name()).map_err(|error| crate::store_error("recycling a branch", error))?;
             }
         }
+        // Pins that a crash left between a decision and their removal.
+        for gate in inner.store.pins().map_err(|error| crate::store_error("listing pins", error))? {
+            let row = inner.ledger.read(|reader| reader.get::<GateRow>(&gate)).map_err(DoorError::Ledger)?;
+            if row.is_none_or(|row| row.state != GateState::Pending) {
+                inner.unpin(gate);
+            }
+        }
         let open = inner.ledger.read(|reader| reader.open_intents()).map_err(DoorError::Ledger)?;
         for intent in open.into_iter().filter(|intent| intent.fields.kind == "branch.recycle") {
             let outcome = NewRecord {
                 run: intent.fields.run,
                 principal: intent.fields.principal,
-                ..NewRecord::outcome("branch.recycle", clock::wall(), intent.seq)
+                ..NewRecord::outcome("branch.recycle", inner.clocks.wall(), intent.seq)
             };
             inner.ledger.write_essential(|tx| tx.append(&outcome)).map_err(DoorError::Ledger)?;
         }

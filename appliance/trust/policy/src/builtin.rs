@@ -106,6 +106,9 @@ fn leased(request: &PolicyRequest<'_>) -> Option<Ruling> {
             Some((Effect::Allow, "lease-writes", "The lease covers writing on its branch."))
         }
         (Act::Upkeep, Target::OwnBranch) => Some((Effect::Allow, "lease-commits", "A run commits on its own branch.")),
+        (Act::DiscardBranch, Target::OwnBranch) => {
+            Some((Effect::Allow, "lease-discards", "A run can end and give up its own branch."))
+        }
         (Act::Propose, Target::OwnBranch) => {
             Some((Effect::Allow, "lease-proposes", "The lease covers asking for a merge; the merge itself is gated."))
         }

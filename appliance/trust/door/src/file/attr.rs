@@ -92,7 +92,7 @@ impl Mounted {
     /// and link count would tell how much is hidden in it. Times stay: clients need them to notice changes of the
     /// names that they do see.
     pub(super) fn shown(&self, attr: Attr, path: &TreePath) -> Attr {
-        if attr.kind != FileKind::Dir || self.lease.paths.visibility(path) == Visibility::Full {
+        if attr.kind != FileKind::Dir || self.lease.paths.covers(path) {
             return attr;
         }
         Attr { mode: 0o755, nlink: 2, size: 4096, used: 4096, ..attr }

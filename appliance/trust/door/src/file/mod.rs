@@ -30,7 +30,6 @@ use nas_types::object::Oid;
 use nas_types::path::{Name, PathError, TreePath};
 use parking_lot::Mutex;
 
-use crate::clock::boottime_ms;
 use crate::inner::Inner;
 use crate::lease::{Lease, Standing};
 
@@ -172,7 +171,7 @@ impl Mounted {
         if self.ended.load(Ordering::Acquire) {
             return Err(FsError::Stale);
         }
-        match self.lease.standing(boottime_ms()) {
+        match self.lease.standing(self.inner.clocks.boottime_ms()) {
             Standing::Live => {}
             Standing::Suspended => return Err(FsError::Later),
             Standing::Over { since_ms } if since_ms < self.inner.options.read_grace_ms => {}
@@ -187,7 +186,7 @@ impl Mounted {
         if self.ended.load(Ordering::Acquire) {
             return Err(FsError::Stale);
         }
-        match self.lease.standing(boottime_ms()) {
+        match self.lease.standing(self.inner.clocks.boottime_ms()) {
             Standing::Live => {}
             Standing::Suspended => return Err(FsError::Later),
             Standing::Revoked => {

@@ -7,7 +7,6 @@ use nas_types::fs::{Attr, DirEntry, FileKind, FsError, Listing, Node, NodeId, No
 use nas_types::time::FileTime;
 
 use super::Mounted;
-use crate::clock::wall;
 
 /// Name of the directory.
 const DIR_NAME: &[u8] = b".nas";
@@ -117,7 +116,7 @@ impl Mounted {
         let file = VirtualFile::ALL.into_iter().find(|file| file.ino() == ino);
         let size = file.map_or(4096, |file| self.virtual_text(file).len() as u64);
         // The text changes with time: a fresh ctime makes clients read it again.
-        let now = wall().0;
+        let now = self.inner.clocks.wall().0;
         let nanos = u32::try_from(now.rem_euclid(1000) * 1_000_000).unwrap_or(0);
         let time = FileTime { secs: now.div_euclid(1000), nanos };
         let attr = Attr {

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use nas_ledger::{BranchRow, BranchState, LedgerError, NewRecord};
+use nas_policy::{Act, Effect, PolicyRequest, Subject, Target};
 use nas_store::{Branch, CommitReason};
 use nas_trust_core::degradation::VerbClass;
+use nas_types::lease::Action;
 use nas_types::object::Oid;
 use nas_types::verb::{
     BranchCommit, BranchCommitted, BranchDiff, BranchDiffAnswer, BranchInfo, BranchList, BranchRecycle, BranchRestore,
@@ -12,7 +14,6 @@ use nas_types::verb::{
 };
 
 use crate::caller::Who;
-use crate::clock::wall;
 use crate::inner::Inner;
 use crate::lease::{Lease, Run};
 use crate::{Caller, Door, DoorError, DoorVerb, card};
@@ -50,12 +51,25 @@ impl DoorVerb for BranchDiff {
     fn run(self, door: &Door, caller: &Caller) -> Result<BranchDiffAnswer, DoorError> {
         let run = door.run_of(caller, self.run)?;
         let branch = door.branch(&run)?;
+        let reads = match &caller.0 {
+            Who::Lease(lease) => lease.actions.contains(Action::Read),
+            Who::Owner { .. } | Who::Anonymous { .. } => true,
+        };
+        if self.text && !reads {
+            return Err(DoorError::Denied {
+                rule: "lease-action".into(),
+                reason: "the lease does not allow 'read': it sees which paths changed, and no text".to_owned(),
+            });
+        }
         branch.commit(CommitReason::Explicit("Commit before a comparison".to_owned())).map_err(committing)?;
         let (from, to) = (branch.proposal_base(), branch.tip());
         let history = door.inner.store.history();
         let mut changes = history.diff(Some(from), to).map_err(card::history_error("comparing commits"))?;
         if let Who::Lease(lease) = &caller.0 {
             changes.retain(|change| lease.paths.allows(&change.path));
+            if self.text {
+                lease.run.read_whole(changes.iter().filter_map(|change| Some((&change.path, from, change.old?.oid?))));
+            }
         }
         let text = self.text.then(|| card::diff_text(history, &changes)).transpose()?;
         Ok(BranchDiffAnswer { from, to, changes, text })
@@ -82,6 +96,7 @@ impl DoorVerb for BranchRecycle {
 
     fn run(self, door: &Door, caller: &Caller) -> Result<BranchInfo, DoorError> {
         let run = door.run_of(caller, self.run)?;
+        door.may_end(caller, Act::DiscardBranch)?;
         door.inner.recycle(&run, &caller.name())
     }
 }
@@ -122,6 +137,7 @@ impl DoorVerb for CheckpointCreate {
         let legal = (1..=64).contains(&self.name.len())
             && !self.name.starts_with(['.', '-'])
             && !self.name.contains("..")
+            && !self.name.ends_with(['.'])
             && !self.name.ends_with(".lock")
             && self.name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
         if !legal {
@@ -136,7 +152,7 @@ impl DoorVerb for CheckpointCreate {
         let record = NewRecord {
             commit: Some(commit),
             detail: serde_json::json!({ "name": self.name }),
-            ..door.inner.by_lease(NewRecord::event("checkpoint", wall()), lease)
+            ..door.inner.by_lease(NewRecord::event("checkpoint", door.inner.clocks.wall()), lease)
         };
         door.inner.ledger.write(|tx| tx.append(&record)).map_err(DoorError::Ledger)?;
         Ok(CheckpointInfo { name: self.name, commit })
@@ -170,6 +186,27 @@ fn may_write<'a>(door: &Door, caller: &'a Caller) -> Result<&'a Arc<Lease>, Door
 }
 
 impl Door {
+    /// May the caller end a run or give its branch up? The owner; and of the run's leases the root alone, with `write`: one that
+    /// was handed a part must not take the whole away.
+    pub(crate) fn may_end(&self, caller: &Caller, act: Act) -> Result<(), DoorError> {
+        let subject = match &caller.0 {
+            Who::Owner { principal, .. } => Subject::owner(principal),
+            Who::Lease(lease) => {
+                if lease.parent.is_some() || !lease.actions.contains(Action::Write) {
+                    self.inner.refused(lease, "root-lease-only", &nas_types::path::TreePath::root());
+                    return Err(DoorError::Denied {
+                        rule: "root-lease-only".into(),
+                        reason: "only the owner, or the root lease of the run with 'write', may do this".to_owned(),
+                    });
+                }
+                Subject::agent(&lease.run.principal)
+            }
+            Who::Anonymous { .. } => Subject::nobody(),
+        };
+        let decision = self.inner.policy.evaluate(&PolicyRequest::new(subject, act, Target::OwnBranch));
+        if decision.effect == Effect::Allow { Ok(()) } else { Err(crate::denied(&decision)) }
+    }
+
     /// The live branch of a run.
     pub(crate) fn branch(&self, run: &Run) -> Result<Arc<Branch>, DoorError> {
         self.inner.store.branch(&run.branch).ok_or_else(|| {

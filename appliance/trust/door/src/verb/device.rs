@@ -28,7 +28,10 @@ impl DoorVerb for BoxTrustClock {
     fn run(self, door: &Door, caller: &Caller) -> Result<BoxStatusAnswer, DoorError> {
         let owner = caller.owner()?;
         door.check_passphrase(&self.passphrase)?;
-        let record = NewRecord { principal: Some(owner.to_owned()), ..NewRecord::event("clock.trust", wall()) };
+        let record = NewRecord {
+            principal: Some(owner.to_owned()),
+            ..NewRecord::event("clock.trust", door.inner.clocks.wall())
+        };
         door.inner.ledger.write_essential(|tx| tx.append(&record)).map_err(DoorError::Ledger)?;
         door.inner.clock_trust.lock().step(Event::OwnerConfirmed);
         door.inner.look_at_clock();
@@ -49,7 +52,8 @@ impl DoorVerb for BoxResume {
         if let Some((seq, fault)) = report.fault {
             return Err(DoorError::State(format!("the ledger does not verify at record {seq}: {fault}")));
         }
-        let record = NewRecord { principal: Some(owner.to_owned()), ..NewRecord::event("box.resume", wall()) };
+        let record =
+            NewRecord { principal: Some(owner.to_owned()), ..NewRecord::event("box.resume", door.inner.clocks.wall()) };
         door.inner.ledger.write_essential(|tx| tx.append(&record)).map_err(DoorError::Ledger)?;
         {
             let mut degradation = door.inner.degradation.lock();
@@ -102,7 +106,7 @@ impl Door {
             branches: inner.store.branches().len() as u64,
             gates_pending: pending,
             clock_trusted: inner.now().trusted,
-            time: wall(),
+            time: self.inner.clocks.wall(),
             head: inner.head().map_err(DoorError::Ledger)?,
             owner_ready,
         })

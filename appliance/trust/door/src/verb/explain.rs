@@ -37,11 +37,12 @@ impl DoorVerb for ExplainCommit {
         if matches!(&caller.0, Who::Lease(own) if Some(own.run.id) != run) {
             return Err(unknown());
         }
-        let gate = door.inner.ledger.read(|reader| reader.gate_of_merge(oid)).map_err(DoorError::Ledger)?;
+        let mut records = records;
+        let mut gate = door.inner.ledger.read(|reader| reader.gate_of_merge(oid)).map_err(DoorError::Ledger)?;
         // From memory: the ledger has the reads of the last minute only after it.
         let live = run.and_then(|run| door.inner.runs.read().get(&run).cloned());
-        let read = live.map_or_else(Vec::new, |run| run.manifest.lock().entries().collect::<Vec<_>>());
-        let changes = if kept {
+        let mut read = live.map_or_else(Vec::new, |run| run.manifest.lock().entries().collect::<Vec<_>>());
+        let mut changes = if kept {
             let parent = commit.parents.first().copied();
             let compared = door.inner.store.history().diff(parent, oid);
             compared.map_err(card::history_error("comparing commits"))?
@@ -53,6 +54,14 @@ impl DoorVerb for ExplainCommit {
             _ => Vec::new(),
         };
         let lease = lease.and_then(|lease| door.inner.leases.read().get(&lease).cloned());
+        // A lease of the run learns of its own paths; what others of the run did elsewhere is theirs.
+        if let Who::Lease(own) = &caller.0 {
+            changes.retain(|change| own.paths.allows(&change.path));
+            read.retain(|line| own.paths.allows(&line.path));
+            records.iter_mut().for_each(|record| record.detail = serde_json::Value::Null);
+            records.retain(|record| record.path.as_ref().is_none_or(|path| own.paths.allows(path)));
+            gate = gate.filter(|gate| door.asked_below(own, gate));
+        }
         Ok(Explanation {
             run: run.map(|run| door.run_info(run)).transpose()?,
             lease: lease.map(|lease| door.inner.lease_info(&lease)),

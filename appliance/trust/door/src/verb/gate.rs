@@ -8,6 +8,7 @@ use nas_store::{Pinned, Prepared, PreparedMerge};
 use nas_trust_core::degradation::VerbClass;
 use nas_trust_core::gate::{self, Gate, GateDigest, GateEvent, GateState, LeaseStanding, Ruling, VoidReason};
 use nas_types::id::GateId;
+use nas_types::lease::Action;
 use nas_types::object::{Change, Conflict, Oid};
 use nas_types::path::TreePath;
 use nas_types::verb::{
@@ -16,6 +17,7 @@ use nas_types::verb::{
 };
 
 use super::page;
+use crate::authority::{TakenManifest, descends};
 use crate::caller::Who;
 use crate::inner::Inner;
 use crate::lease::Lease;
@@ -26,6 +28,8 @@ use crate::{Caller, Door, DoorError, DoorVerb, card};
 const MAIN: &str = "main";
 /// Longest "why", in bytes.
 const WHY_BYTES_MAX: usize = 4000;
+/// Paths that one proposal may change: a person has to look at them.
+const CHANGES_MAX: usize = 100_000;
 /// Gates of one run that may wait at a time: nobody is flooded with questions.
 const PENDING_PER_RUN_MAX: usize = 32;
 /// Lines of the read manifest on a card.
@@ -105,7 +109,7 @@ impl DoorVerb for Propose {
 impl Door {
     /// May this lease ask for a merge at all?
     fn may_propose(&self, lease: &Lease) -> Result<(), DoorError> {
-        if !lease.actions.contains(nas_types::lease::Action::Propose) {
+        if !lease.actions.contains(Action::Propose) {
             self.inner.refused(lease, "lease-action", &TreePath::root());
             return Err(DoorError::Denied {
                 rule: "lease-action".into(),
@@ -140,18 +144,24 @@ impl Door {
         let Question { id, pin, base, not_kept, why, replaces } = question;
         let prepared = match self.prepare(pin)? {
             Prepared::Clean(prepared) => prepared,
-            Prepared::Conflicts(conflicts) => return Err(DoorError::Conflicts(conflicts)),
+            // Where the sides clash is told to those only who may know of these paths.
+            Prepared::Conflicts(conflicts) => {
+                let known = conflicts.iter().all(|conflict| lease.paths.allows(&conflict.path));
+                return Err(if known { DoorError::Conflicts(conflicts) } else { self.outside_lease(lease) });
+            }
         };
         let changes = prepared.changes();
+        if changes.len() > CHANGES_MAX {
+            return Err(DoorError::State(format!(
+                "the branch changes {} paths, more than {CHANGES_MAX} that one proposal may hold: propose a part of them",
+                changes.len()
+            )));
+        }
         if changes.is_empty() {
             return Err(nothing_to_merge());
         }
-        if let Some(outside) = changes.iter().find(|change| !lease.paths.allows(&change.path)) {
-            self.inner.refused(lease, "lease-path", &outside.path);
-            return Err(DoorError::Denied {
-                rule: "lease-path".into(),
-                reason: format!("the branch changes {}, which this lease does not hold", outside.path),
-            });
+        if changes.iter().any(|change| !lease.paths.allows(&change.path)) {
+            return Err(self.outside_lease(lease));
         }
         let decision = self.may_ask(lease, changes)?;
         self.inner
@@ -190,17 +200,18 @@ impl Door {
             successor: None,
         };
         let record = self.inner.gate_record("gate.ask", &row, lease);
+        let manifest = TakenManifest::take(&lease.run);
         let asked = self.inner.ledger.write(|tx| {
             let pending: Vec<_> =
                 tx.gates_of_run(row.run)?.into_iter().filter(|gate| gate.state == GateState::Pending).collect();
             // Asking the very same again is a success that says so.
-            if let Some(same) = pending.iter().find(|gate| gate.digest == digest && gate.pin == pin) {
+            if let Some(same) = pending.iter().find(|gate| gate.digest == digest) {
                 return Ok(Some(same.clone()));
             }
             if pending.len() >= PENDING_PER_RUN_MAX {
                 return Ok(None);
             }
-            crate::authority::store_manifest(tx, &lease.run, now.wall)?;
+            manifest.store(tx, now.wall)?;
             tx.insert(&row)?;
             if let Some(replaced) = replaces {
                 tx.set_successor(replaced, id)?;
@@ -208,7 +219,11 @@ impl Door {
             tx.append(&crate::inner::Inner::by_rule(record.clone(), &decision))?;
             Ok::<_, LedgerError>(Some(row.clone()))
         });
-        let Some(gate) = asked.map_err(DoorError::Ledger)? else {
+        let asked = asked.map_err(DoorError::Ledger)?;
+        if asked.as_ref().is_some_and(|gate| gate.id == id) {
+            manifest.stored();
+        }
+        let Some(gate) = asked else {
             return Err(DoorError::State(format!(
                 "{PENDING_PER_RUN_MAX} proposals of this run are waiting: let them be decided first"
             )));
@@ -225,6 +240,12 @@ impl Door {
         })
     }
 
+    /// Did this lease, or one narrowed from it, ask for the gate?
+    pub(super) fn asked_below(&self, lease: &Lease, row: &GateRow) -> bool {
+        let leases = self.inner.leases.read();
+        leases.get(&row.lease).is_some_and(|asked| descends(&leases, asked, lease.id))
+    }
+
     fn read_summary(&self, lease: &Lease) -> (Vec<ReadSummary>, u64) {
         let manifest = lease.run.manifest.lock();
         let lines = manifest.entries().take(READ_LINES_MAX).map(read_line).collect();
@@ -236,15 +257,25 @@ impl Door {
         self.inner.store.prepare_merge(pin).map_err(|error| crate::store_error("computing the merge", error))
     }
 
-    /// A gate by id: any for the owner, those of its own run for a bearer.
+    /// Refuses without naming what lies outside.
+    fn outside_lease(&self, lease: &Lease) -> DoorError {
+        self.inner.refused(lease, "lease-path", &TreePath::root());
+        DoorError::Denied {
+            rule: "lease-path".into(),
+            reason: "the branch holds changes of paths that this lease does not hold: propose with the lease that does"
+                .to_owned(),
+        }
+    }
+
+    /// A gate by id: any for the owner; for a bearer those that its own lease or one narrowed from it asked for.
     fn gate_known_to(&self, caller: &Caller, id: GateId) -> Result<GateRow, DoorError> {
         let row = self.inner.ledger.read(|reader| reader.get::<GateRow>(&id)).map_err(DoorError::Ledger)?;
         let known = row.filter(|row| match &caller.0 {
             Who::Owner { .. } => true,
-            Who::Lease(lease) => lease.run.id == row.run,
+            Who::Lease(lease) => self.asked_below(lease, row),
             Who::Anonymous { .. } => false,
         });
-        known.ok_or_else(|| DoorError::NotFound { what: "gate", name: id.to_string() })
+        known.ok_or_else(|| self.not_known_to(caller, "gate", id.to_string()))
     }
 }
 
@@ -270,7 +301,7 @@ impl DoorVerb for GateList {
         let rows = door.inner.ledger.read(|reader| reader.gates(state, u32::MAX)).map_err(DoorError::Ledger)?;
         let mine = rows.into_iter().filter(|row| match &caller.0 {
             Who::Owner { .. } => true,
-            Who::Lease(lease) => lease.run.id == row.run,
+            Who::Lease(lease) => door.asked_below(lease, row),
             Who::Anonymous { .. } => false,
         });
         let summaries = mine.map(|row| {
@@ -299,7 +330,15 @@ impl DoorVerb for GateShow {
         let lease = door.inner.gate_lease(&row)?;
         let stored: StoredCard = serde_json::from_value(row.card)
             .map_err(|error| DoorError::Store { doing: "reading a gate card", source: error.into() })?;
-        let diff = card::diff_text(door.inner.store.history(), &stored.changes)?;
+        let mut read = stored.read;
+        let diff = match &caller.0 {
+            // What siblings read and the text of what one may not read stay out of a bearer's card.
+            Who::Lease(own) if !own.actions.contains(Action::Read) => "(the lease does not allow 'read')\n".to_owned(),
+            _ => card::diff_text(door.inner.store.history(), &stored.changes)?,
+        };
+        if let Who::Lease(own) = &caller.0 {
+            read.retain(|line| own.paths.allows(&line.path));
+        }
         let decision = row.decided_at.map(|at| GateDecision {
             by: row.decided_by.clone().unwrap_or_else(|| "svc:door".to_owned()),
             at,
@@ -324,7 +363,7 @@ impl DoorVerb for GateShow {
             },
             why: row.why,
             risk: stored.risk,
-            read: stored.read,
+            read,
             read_more: stored.read_more,
             changes: stored.changes,
             diff,
@@ -495,7 +534,13 @@ impl Door {
                 .map_err(|error| crate::store_error("pinning the commit again", error))
                 .and_then(|()| self.ask(lease, question));
             match asked {
-                Ok(asked) => void.successor = Some(asked.gate),
+                Ok(asked) => {
+                    if asked.gate != fresh {
+                        // The very same was asked already.
+                        self.inner.unpin(fresh);
+                    }
+                    void.successor = Some(asked.gate);
+                }
                 Err(error) => {
                     self.inner.unpin(fresh);
                     tracing::info!(%error, gate = %row.id, "no fresh card");
@@ -519,7 +564,7 @@ impl Inner {
         self.by_lease(record, lease)
     }
 
-    pub(super) fn unpin(&self, gate: GateId) {
+    pub(crate) fn unpin(&self, gate: GateId) {
         if let Err(error) = self.store.unpin(gate) {
             tracing::error!(%error, %gate, "a pin could not be removed");
         }

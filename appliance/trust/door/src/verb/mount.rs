@@ -6,7 +6,6 @@ use nas_types::path::{Name, TreePath};
 use nas_types::verb::{MountInfo, MountList, MountTicket, MountTicketAnswer, Mounts};
 
 use crate::caller::Who;
-use crate::clock::{boottime_ms, wall};
 use crate::ticket::TICKET_MS;
 use crate::{Caller, Door, DoorError, DoorVerb};
 
@@ -16,12 +15,12 @@ impl DoorVerb for MountTicket {
     fn run(self, door: &Door, caller: &Caller) -> Result<MountTicketAnswer, DoorError> {
         let lease = caller.lease()?;
         let read_only = self.read_only || self.view == View::Main;
-        let ticket = door.inner.tickets.lock().issue(lease.id, self.view, read_only, boottime_ms());
+        let ticket = door.inner.tickets.lock().issue(lease.id, self.view, read_only, door.inner.clocks.boottime_ms());
         Ok(MountTicketAnswer {
             ticket,
             port: door.inner.options.nfs.port(),
             root: common_dir(&lease.paths),
-            expires_at: wall().plus_ms(TICKET_MS),
+            expires_at: door.inner.clocks.wall().plus_ms(TICKET_MS),
             seconds: u64::try_from(TICKET_MS / 1000).unwrap_or(0),
         })
     }

@@ -4,9 +4,9 @@ use nas_ledger::{LedgerError, NewRecord, PrincipalKind, PrincipalRow, TokenKind,
 use nas_trust_core::degradation::VerbClass;
 use nas_types::secret::Secret;
 use nas_types::verb::{Done, OwnerInit, OwnerLogin, OwnerLogout, OwnerToken};
+use parking_lot::MutexGuard;
 
 use crate::caller::Who;
-use crate::clock::{boottime_ms, wall};
 use crate::{Caller, Door, DoorError, DoorVerb, passphrase};
 
 /// The one owner; several people come with the control room.
@@ -30,14 +30,19 @@ impl DoorVerb for OwnerInit {
             return Err(wrong());
         }
         let hash = passphrase::hash(&self.passphrase)?;
-        let now = wall();
+        let now = door.inner.clocks.wall();
         let (secret, row) = new_token(now);
         let used = door.inner.ledger.write_essential(|tx| {
             // Looked at again in the transaction: of two that come at once, one finds it used.
-            let Some(bootstrap) = tx.get::<TokenRow>(&given)?.filter(|token| token.revoked_at.is_none()) else {
+            let usable = tx.get::<TokenRow>(&given)?.is_some_and(|token| token.revoked_at.is_none());
+            let owner = tx.get::<PrincipalRow>(&OWNER.to_owned())?;
+            if !usable || owner.is_some_and(|owner| owner.passphrase_hash.is_some()) {
                 return Ok(false);
-            };
-            tx.update(&TokenRow { revoked_at: Some(now), ..bootstrap })?;
+            }
+            // Also those that were offered earlier: a copy of one must not be worth anything from here on.
+            for offered in tx.all::<TokenRow>()?.into_iter().filter(|token| token.kind == TokenKind::Bootstrap) {
+                tx.update(&TokenRow { revoked_at: Some(now), ..offered })?;
+            }
             tx.put(&PrincipalRow {
                 id: OWNER.to_owned(),
                 kind: PrincipalKind::Human,
@@ -62,8 +67,8 @@ impl DoorVerb for OwnerLogin {
     const CLASS: VerbClass = VerbClass::Recover;
 
     fn run(self, door: &Door, _caller: &Caller) -> Result<OwnerToken, DoorError> {
-        door.check_passphrase(&self.passphrase)?;
-        let now = wall();
+        door.check_login(&self.passphrase)?;
+        let now = door.inner.clocks.wall();
         let (secret, row) = new_token(now);
         let written = door.inner.ledger.write_essential(|tx| {
             tx.insert(&row)?;
@@ -80,7 +85,7 @@ impl DoorVerb for OwnerLogout {
     fn run(self, door: &Door, caller: &Caller) -> Result<Done, DoorError> {
         let principal = caller.owner()?;
         let Who::Owner { token_hash, .. } = &caller.0 else { return Ok(Done { done: false }) };
-        let now = wall();
+        let now = door.inner.clocks.wall();
         let written = door.inner.ledger.write_essential(|tx| {
             let token = tx.need::<TokenRow>(token_hash)?;
             tx.update(&TokenRow { revoked_at: Some(now), ..token })?;
@@ -106,8 +111,20 @@ fn new_token(now: nas_types::time::Timestamp) -> (OwnerToken, TokenRow) {
 }
 
 impl Door {
-    /// Asks for the secret that is on no disk. Wrong tries are recorded and slowed down.
+    /// Asks the bearer of an owner token for the secret that is on no disk. Wrong tries are recorded and slowed down;
+    /// decisions that come at once wait for one another.
     pub(crate) fn check_passphrase(&self, given: &Secret) -> Result<(), DoorError> {
+        self.check_with(self.inner.passphrase.lock(), given)
+    }
+
+    /// The same at a sign-in, where anyone can try: with a guard of its own, so that a stranger's guesses never hold up a
+    /// decision of the signed-in owner; and one at a time, so that they never hold up the other calls.
+    fn check_login(&self, given: &Secret) -> Result<(), DoorError> {
+        let guard = self.inner.login.try_lock().ok_or(DoorError::Busy { retry_after_seconds: 1 })?;
+        self.check_with(guard, given)
+    }
+
+    fn check_with(&self, mut guard: MutexGuard<'_, passphrase::Guard>, given: &Secret) -> Result<(), DoorError> {
         let owner = self.inner.ledger.read(|reader| reader.get::<PrincipalRow>(&OWNER.to_owned()));
         let hash = owner.map_err(DoorError::Ledger)?.and_then(|owner| owner.passphrase_hash);
         let Some(hash) = hash else {
@@ -115,7 +132,7 @@ impl Door {
                 "there is no owner yet: run 'nas owner init' with the bootstrap token".to_owned(),
             ));
         };
-        let checked = self.inner.passphrase.lock().check(&hash, given, boottime_ms());
+        let checked = guard.check(&hash, given, self.inner.clocks.boottime_ms());
         if matches!(checked, Err(DoorError::WrongPassphrase)) {
             self.inner.refused_unauthenticated("http", "wrong-passphrase", "owner");
         }

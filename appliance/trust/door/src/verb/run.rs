@@ -7,7 +7,6 @@ use nas_types::lease::BranchName;
 use nas_types::verb::{RunEnd, RunInfo, RunList, RunShow, Runs};
 
 use super::page;
-use crate::clock::wall;
 use crate::{Caller, Door, DoorError, DoorVerb};
 
 impl DoorVerb for RunList {
@@ -36,6 +35,7 @@ impl DoorVerb for RunEnd {
 
     fn run(self, door: &Door, caller: &Caller) -> Result<RunInfo, DoorError> {
         let run = door.run_of(caller, self.run)?;
+        door.may_end(caller, nas_policy::Act::DiscardBranch)?;
         let by = caller.name();
         // What it did is committed and stays on the branch; what it proposed stays to be decided.
         if let Some(branch) = door.inner.store.branch(&run.branch) {
@@ -43,14 +43,15 @@ impl DoorVerb for RunEnd {
                 .commit(CommitReason::Explicit("End of the run".to_owned()))
                 .map_err(|error| crate::store_error("committing the branch", error))?;
         }
-        let now = wall();
+        let now = door.inner.clocks.wall();
         let clocks = door.inner.now();
         let leases: Vec<_> = {
             let leases = door.inner.leases.read();
             leases.values().filter(|lease| lease.run.id == run.id).cloned().collect()
         };
+        let manifest = crate::authority::TakenManifest::take(&run);
         let written = door.inner.ledger.write_essential(|tx| {
-            crate::authority::store_manifest(tx, &run, now)?;
+            manifest.store(tx, now)?;
             for lease in &leases {
                 tx.store_lease_time(lease.id, &lease.expire(&clocks))?;
             }
@@ -64,6 +65,7 @@ impl DoorVerb for RunEnd {
             Ok::<_, LedgerError>(())
         });
         written.map_err(DoorError::Ledger)?;
+        manifest.stored();
         door.run_info(run.id)
     }
 }

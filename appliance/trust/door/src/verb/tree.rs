@@ -51,7 +51,7 @@ impl DoorVerb for TreeLog {
     const CLASS: VerbClass = VerbClass::Read;
 
     fn run(self, door: &Door, caller: &Caller) -> Result<TreeLogAnswer, DoorError> {
-        // Messages of main tell of other runs: a bearer sees the line of its own branch, down to where it was forked.
+        // Messages of main tell of other runs: a bearer sees its own branch, and nothing of where it was forked.
         let base = match (self.view, &caller.0) {
             (View::Main, _) => {
                 caller.owner()?;
@@ -69,13 +69,18 @@ impl DoorVerb for TreeLog {
                     field: "cursor",
                     reason: "it is from an earlier answer".to_owned(),
                 })?;
-                door.reachable(commit, head)?
+                let commit = door.reachable(commit, head)?;
+                if let Some(base) = base {
+                    // Not past the fork: main's line is not this bearer's.
+                    door.reachable(base, commit)?;
+                }
+                commit
             }
         };
         let mut commits =
             door.inner.store.history().log(from, most + 1).map_err(card::history_error("reading the log"))?;
         if let Some(end) = commits.iter().position(|commit| Some(commit.oid) == base) {
-            commits.truncate(end + 1);
+            commits.truncate(end);
         }
         let cursor = commits.get(most).map(|commit| commit.oid.to_string());
         Ok(TreeLogAnswer { commits: commits.into_iter().take(most).map(info).collect(), cursor })
