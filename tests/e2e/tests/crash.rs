@@ -70,11 +70,11 @@ const ELSEWHERE: [&str; 3] = ["history.consolidate.written", "history.pack.remov
 
 /// Goal: no failpoint of the sources is left out above, and none is listed that is gone.
 #[test]
-fn every_failpoint_is_listed() {
+fn every_failpoint_is_listed() -> std::io::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut found = Vec::new();
     for top in ["appliance", "services"] {
-        collect(&root.join(top), &mut found);
+        collect(&root.join(top), &mut found)?;
     }
     found.sort();
     found.dedup();
@@ -82,20 +82,22 @@ fn every_failpoint_is_listed() {
     let mut listed: Vec<_> = swept.chain(FIRST_START).chain(ELSEWHERE).map(str::to_owned).collect();
     listed.sort();
     assert_eq!(found, listed);
+    Ok(())
 }
 
 /// Names in `failpoint::hit("…")` below `dir`, tests left out.
-fn collect(dir: &Path, found: &mut Vec<String>) {
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
+fn collect(dir: &Path, found: &mut Vec<String>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
         if path.is_dir() && path.file_name().is_none_or(|name| name != "tests") {
-            collect(&path, found);
+            collect(&path, found)?;
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = std::fs::read_to_string(&path).unwrap();
+            let text = std::fs::read_to_string(&path)?;
             let names = text.split("failpoint::hit(\"").skip(1);
             found.extend(names.filter_map(|rest| rest.split('"').next()).map(str::to_owned));
         }
     }
+    Ok(())
 }
 
 /// Goal: killed at any point of the very first start, the next start makes the box as if nothing had been.

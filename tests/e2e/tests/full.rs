@@ -11,7 +11,8 @@ use nas_testkit::disk::{MIB, Mounted, SmallDisk, run};
 use nas_testkit::{Scratch, or_skip, wait_until};
 use nas_types::lease::{Action, View};
 use nas_types::verb::{
-    BoxStatus, BranchCommit, BranchShow, GateCard, GateDeny, GateShow, LeaseCreate, LeaseRevoke, Proposed, RecordVerify,
+    BoxStatus, BranchCommit, BranchShow, CheckpointCreate, GateCard, GateDeny, GateShow, LeaseCreate, LeaseRevoke,
+    Proposed, RecordVerify,
 };
 
 const DIR: &str = "/shared/launch";
@@ -169,10 +170,18 @@ fn a_full_ledger() -> anyhow::Result<()> {
     client.write_file("held", b"kept\n")?;
     disk.fill("outside")?;
 
-    // A ledger writes on in the file it has for a while: work until it says no.
-    let stopped = wait_until(PATIENCE, || nas.full_lease(DIR).is_err());
-    assert!(stopped, "the ledger never gets full");
-    assert_full(nas.full_lease(DIR).map(|lease| lease.info), &["ledger", "degraded"]);
+    // The box says so before a write fails, and takes no new runs.
+    wait_for_level(&nas, "no_new_runs");
+    let (_, causes) = level(&nas).map_err(refused)?;
+    assert!(causes.iter().any(|cause| cause.contains("ledger")), "{causes:?}");
+    assert_eq!(nas.full_lease(DIR).err().map(|error| error.code).as_deref(), Some("degraded"));
+    // The ledger writes on in the file it has for a while: work until it says no.
+    let checkpoint = |number: usize| {
+        let create = CheckpointCreate { name: format!("c{number}") };
+        nas.call(Some(&lease.token), &create)
+    };
+    let stopped = (0..5000).map(checkpoint).find_map(Result::err);
+    assert_full::<()>(Err(stopped.ok_or_else(|| anyhow::anyhow!("the ledger never gets full"))?), &["ledger"]);
     assert_full(nas.approve(&card), &["ledger"]);
     assert_eq!(main_notes_seen(&nas, &gate)?, "pending");
     client.write_file("held", b"goes on\n")?;
@@ -182,9 +191,6 @@ fn a_full_ledger() -> anyhow::Result<()> {
     let deny = GateDeny { gate: denied.gate, passphrase: passphrase(), reason: None };
     assert_eq!(nas.as_owner(&deny).map_err(refused)?.state, "denied");
     nas.as_owner(&LeaseRevoke { lease: revoked.info.lease, why: None }).map_err(refused)?;
-    wait_for_level(&nas, "no_new_runs");
-    let (_, causes) = level(&nas).map_err(refused)?;
-    assert!(causes.iter().any(|cause| cause.contains("ledger")), "{causes:?}");
 
     disk.fill("outside too")?;
     nas.restart()?;

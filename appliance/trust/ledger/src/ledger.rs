@@ -120,6 +120,9 @@ impl Drop for Caller<'_> {
     }
 }
 
+/// Less free space than this on the ledger's disk is none: a day of records fits.
+const ROOM_BYTES_MIN: u64 = 1 << 20;
+
 impl Ledger {
     /// Opens or creates the ledger at `path`; its ballast lies beside it. On a full disk the ballast is given up to open it.
     pub fn open(path: &Path, options: Options) -> Result<Self, LedgerError> {
@@ -238,6 +241,14 @@ impl Ledger {
     #[must_use]
     pub fn has_ballast(&self) -> bool {
         !self.spent_ballast.load(Ordering::Relaxed)
+    }
+
+    /// Is there room on its disk for ordinary records, the ballast left alone? If not, the box should say so before a write fails.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // A disk that cannot be asked is not said to be full: the next write tells.
+        rustix::fs::statvfs(dir).map_or(true, |fs| fs.f_bavail.saturating_mul(fs.f_frsize) >= ROOM_BYTES_MIN)
     }
 
     /// What the group commit did so far.
