@@ -70,6 +70,11 @@ pub(crate) async fn drain(body: &mut Body) {
 
 /// Bytes as a value; the message tells where the JSON is wrong.
 pub(crate) fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    // A list would be taken for the fields in their order, without a name on any of them.
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        let message = "the body does not fit this verb: send a JSON object, not a list";
+        return Err(ApiError::request(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message));
+    }
     serde_json::from_slice(bytes).map_err(|error| {
         let (status, code) = if error.is_data() {
             (StatusCode::UNPROCESSABLE_ENTITY, "invalid")
