@@ -78,7 +78,8 @@ impl Inner {
         let level = if self.store.space().has_room() { Level::None } else { Level::NoNewRuns };
         self.observe(Cause::Space, level);
         let ballast = self.ledger.has_ballast() || self.ledger.restore_ballast().is_ok_and(|held| held);
-        self.observe(Cause::Ledger, if ballast { Level::None } else { Level::NoNewRuns });
+        let room = ballast && self.ledger.has_room();
+        self.observe(Cause::Ledger, if room { Level::None } else { Level::NoNewRuns });
     }
 
     /// At start: a chain that does not hold its own anchor seals the box (SPEC REC-3).
