@@ -238,6 +238,12 @@ impl Inner {
             let manifests = runs
                 .into_iter()
                 .map(|run| {
+                    // A run without a branch reads nothing more: what it read stays in the ledger.
+                    let branch = BranchName { role: run.role.clone(), run: run.id };
+                    let live = reader.get::<BranchRow>(&branch)?.is_some_and(|row| row.state == BranchState::Live);
+                    if !live {
+                        return Ok((Vec::new(), 0, run));
+                    }
                     let unlisted = reader.get::<ReadManifestRow>(&run.id)?.map_or(0, |totals| totals.unlisted);
                     Ok((reader.read_entries(run.id)?, unlisted, run))
                 })

@@ -13,6 +13,7 @@ use nas_types::verb::{
     BranchRestored, BranchShow, Branches, CheckpointCreate, CheckpointInfo, CheckpointList, Checkpoints,
 };
 
+use crate::authority::TakenManifest;
 use crate::caller::Who;
 use crate::inner::Inner;
 use crate::lease::{Lease, Run};
@@ -250,7 +251,7 @@ impl Inner {
     }
 
     /// Gives a branch up. Refused while a gate pins it.
-    pub(crate) fn recycle(&self, run: &Run, by: &str) -> Result<BranchInfo, DoorError> {
+    pub(crate) fn recycle(&self, run: &Arc<Run>, by: &str) -> Result<BranchInfo, DoorError> {
         let now = self.now();
         let intent = NewRecord {
             run: Some(run.id),
@@ -262,6 +263,7 @@ impl Inner {
             let leases = self.leases.read();
             leases.values().filter(|lease| lease.run.id == run.id).cloned().collect()
         };
+        let manifest = TakenManifest::take(run);
         let written = self.ledger.write_essential(|tx| {
             let pinned =
                 tx.gates_of_run(run.id)?.iter().any(|gate| gate.state == nas_trust_core::gate::GateState::Pending);
@@ -271,6 +273,7 @@ impl Inner {
             }
             let row = BranchRow { state: BranchState::Recycled, ..row };
             tx.update(&row)?;
+            manifest.store(tx, now.wall)?;
             for lease in &leases {
                 tx.store_lease_time(lease.id, &lease.expire(&now))?;
             }
@@ -283,6 +286,7 @@ impl Inner {
                 "the branch was recycled before".to_owned()
             })
         })?;
+        manifest.stored();
         self.mounts.write().retain(|_, mount| {
             let keep = mount.lease.run.id != run.id;
             if !keep {

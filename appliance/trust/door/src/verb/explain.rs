@@ -3,6 +3,8 @@
 use nas_history::HistoryError;
 use nas_ledger::GateRow;
 use nas_trust_core::degradation::VerbClass;
+use nas_trust_core::read_manifest::ManifestEntry;
+use nas_types::id::RunId;
 use nas_types::object::Oid;
 use nas_types::verb::{CommitInfo, ExplainCommit, Explanation, GateDecision, GateExplained, RecordInfo};
 
@@ -39,9 +41,7 @@ impl DoorVerb for ExplainCommit {
         }
         let mut records = records;
         let mut gate = door.inner.ledger.read(|reader| reader.gate_of_merge(oid)).map_err(DoorError::Ledger)?;
-        // From memory: the ledger has the reads of the last minute only after it.
-        let live = run.and_then(|run| door.inner.runs.read().get(&run).cloned());
-        let mut read = live.map_or_else(Vec::new, |run| run.manifest.lock().entries().collect::<Vec<_>>());
+        let mut read = run.map_or_else(|| Ok(Vec::new()), |run| door.reads_of(run))?;
         let mut changes = if kept {
             let parent = commit.parents.first().copied();
             let compared = door.inner.store.history().diff(parent, oid);
@@ -118,6 +118,15 @@ fn explained(row: GateRow) -> GateExplained {
 }
 
 impl Door {
+    /// What a run read: from memory while it can read more (the ledger has the last minute only after it), else from the ledger.
+    fn reads_of(&self, run: RunId) -> Result<Vec<ManifestEntry>, DoorError> {
+        let known = self.inner.runs.read().get(&run).cloned();
+        if let Some(known) = known.filter(|known| self.inner.store.branch(&known.branch).is_some()) {
+            return Ok(known.manifest.lock().entries().collect());
+        }
+        self.inner.ledger.read(|reader| reader.read_entries(run)).map_err(DoorError::Ledger)
+    }
+
     /// A commit by its id or the beginning of it.
     fn commit_named(&self, text: &str) -> Result<Oid, DoorError> {
         let legal = (PREFIX_DIGITS_MIN..=40).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
