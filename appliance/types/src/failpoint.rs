@@ -39,6 +39,5 @@ pub fn hit(name: &'static str) {
 #[must_use]
 pub fn skip(name: &'static str) -> bool {
     static SKIPPED: OnceLock<Option<String>> = OnceLock::new();
-    cfg!(debug_assertions)
-        && SKIPPED.get_or_init(|| std::env::var("NAS_FAILPOINT_SKIP").ok()).as_deref() == Some(name)
+    cfg!(debug_assertions) && SKIPPED.get_or_init(|| std::env::var("NAS_FAILPOINT_SKIP").ok()).as_deref() == Some(name)
 }
