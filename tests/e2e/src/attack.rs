@@ -43,6 +43,7 @@ pub fn sound(nas: &mut TestBox) -> Result<()> {
 /// # Panics
 /// When it was none.
 #[track_caller]
+#[allow(clippy::panic, reason = "a helper of tests may panic like the test itself")]
 pub fn refusal<T: std::fmt::Debug>(result: nas_nfsclient::Result<T>) -> Status {
     match result {
         Err(Error::Nfs(status)) => status,

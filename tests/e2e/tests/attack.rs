@@ -84,7 +84,7 @@ fn odd(status: Status) {
         Status::NFS3ERR_NOTEMPTY,
         Status::NFS3ERR_ISDIR,
     ];
-    assert!(legal.iter().any(|one| *one == status), "{status}");
+    assert!(legal.contains(&status), "{status}");
 }
 
 /// Goal: only a handle that this mount was given opens anything: no bit may differ, no byte be missing, and no other
@@ -273,7 +273,7 @@ fn long_listings() -> Result<()> {
     let mut nas = start()?;
     let source = Scratch::new("many");
     for number in 0..MANY {
-        source.write(&format!("file-{number:04}"), "");
+        source.write(format!("file-{number:04}"), "");
     }
     nas.import(source.path(), "/shared/launch/many").map_err(refused)?;
     let cleo = nas.full_lease("/shared/launch").map_err(refused)?;

@@ -39,7 +39,7 @@ impl World {
         source.write("secret/key", "hidden\n");
         source.write("launch-evil/file", "hidden too\n");
         for number in 0..MANY {
-            source.write(&format!("launch/many/file-{number:04}"), "");
+            source.write(format!("launch/many/file-{number:04}"), "");
         }
         nas.import(source.path(), "/shared").map_err(refused)?;
         Ok(Some(Self { guest, nas }))

@@ -75,10 +75,13 @@ impl LiveDir {
         let mut entry = DirEntry { name: raw.name.to_vec(), fileid: raw.ino, cookie: raw.cookie, node: None };
         if attrs {
             let name = Name::new(raw.name).map_err(|_| FsError::Io)?;
-            match self.child(dir, dir_ino, name) {
-                Ok(child) => entry.node = Some(Node { node: child.node(), attr: self.attr(&child)? }),
+            let found = self.child(dir, dir_ino, name);
+            match found.and_then(|child| Ok(Node { node: child.node(), attr: self.attr(&child)? })) {
+                Ok(node) => entry.node = Some(node),
                 // Removed since, or a device node made behind our back.
                 Err(FsError::NotFound) => return Ok(None),
+                // Another file has the name by now: the client looks it up.
+                Err(FsError::Stale) => {}
                 Err(e) => return Err(e),
             }
         }

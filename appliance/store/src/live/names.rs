@@ -227,8 +227,11 @@ impl LiveDir {
         journal.changed([path]);
         // Both names are known from now on.
         self.remember(found.id, found.kind, found.stat.stx_nlink + 1, found.dir_ino, &found.name);
-        let child = self.child(&fd, dir.id.ino, name)?;
-        debug_assert_eq!(child.id, found.id);
+        // Another client may have taken the new name away again by now; the link was made all the same.
+        match self.child(&fd, dir.id.ino, name) {
+            Ok(_) | Err(FsError::NotFound) => {}
+            Err(e) => return Err(e),
+        }
         let both = (self.wcc(&found)?, self.wcc(&dir)?);
         drop(names);
         self.sync_names([&fd])?;
