@@ -246,6 +246,11 @@ impl Reader<'_> {
         self.select("WHERE run = ?1 ORDER BY created_at, id", &[run.store()])
     }
 
+    /// Those of them that wait, oldest first. A run may have had many: their cards are not read for this.
+    pub fn pending_gates_of_run(&self, run: RunId) -> Result<Vec<GateRow>, LedgerError> {
+        self.select("WHERE run = ?1 AND state = ?2 ORDER BY created_at, id", &[run.store(), GateState::Pending.store()])
+    }
+
     /// The gate whose approval made this commit.
     pub fn gate_of_merge(&self, commit: Oid) -> Result<Option<GateRow>, LedgerError> {
         Ok(self.select("WHERE merge_commit = ?1", &[commit.store()])?.pop())
