@@ -265,8 +265,7 @@ impl Inner {
         };
         let manifest = TakenManifest::take(run);
         let written = self.ledger.write_essential(|tx| {
-            let pinned =
-                tx.gates_of_run(run.id)?.iter().any(|gate| gate.state == nas_trust_core::gate::GateState::Pending);
+            let pinned = !tx.pending_gates_of_run(run.id)?.is_empty();
             let row = tx.need::<BranchRow>(&run.branch)?;
             if pinned || row.state == BranchState::Recycled {
                 return Ok(Err(pinned));
