@@ -22,6 +22,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::branch::{Branch, CommitSink, State};
 use crate::error::StoreError;
 use crate::generation::{Generation, Main, Pointer, Prepared, PreparedMerge, Staged};
+use crate::live::journal::make_room;
 use crate::live::{Durability, FdCache, Shared};
 use crate::reaper::{self, Reap};
 use crate::schedule::Scheduler;
@@ -261,6 +262,7 @@ impl Store {
             object_bytes: 0,
             provenance: provenance.clone().into(),
         };
+        make_room(&dir.join("dirty"));
         state.save(dir, true)?;
         sync_dir(&self.core.pool.join("branch"))?;
         failpoint::hit("store.fork.state");

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use anyhow::Context as _;
 use nas_e2e::{Answer, Leased, PATIENCE, TestBox, passphrase, refused};
 use nas_nfsclient::nfs3::stable_how;
 use nas_nfsclient::{Client, Status};
@@ -116,6 +117,11 @@ fn a_full_pool() -> anyhow::Result<()> {
     let mut client = nas.mount(&lease, DIR)?;
     let held = client.write_file("held", b"kept\n")?;
     client.write_file("ballast", &vec![5; 1 << 20])?;
+    // A clean branch is the harder case: its first change, also a deletion, has to be marked on the full disk.
+    let clean = wait_until(PATIENCE, || {
+        nas.call(Some(&lease.token), &BranchShow::default()).is_ok_and(|branch| branch.dirty_paths == 0)
+    });
+    assert!(clean, "no automatic commit");
     pool.fill("outside")?;
 
     for round in ["filled", "restarted while full"] {
@@ -143,13 +149,13 @@ fn a_full_pool() -> anyhow::Result<()> {
         }
     }
 
-    client.remove_path("ballast")?;
+    client.remove_path("ballast").context("deleting on a full disk")?;
     std::fs::remove_file(pool.join("outside"))?;
     rustix::fs::syncfs(std::fs::File::open(pool.path())?)?;
     wait_for_level(&nas, "none");
     assert_eq!(nas.approve(&card).map_err(refused)?.state, "approved");
     assert_eq!(main_notes(&nas, &waiting)?, b"second\n");
-    client.write_file("held", b"goes on\n")?;
+    client.write_file("held", b"goes on\n").context("writing once there is room")?;
     nas.propose(&lease).map_err(refused)?;
     Ok(())
 }

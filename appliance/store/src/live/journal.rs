@@ -3,6 +3,9 @@
 //! The *dirty set* is the list of changed paths plus the moves of whole entries, in order: a commit costs
 //! O(changed), never a scan. It lives in memory. So that a crash loses none of it, a branch gets one durable
 //! "dirty since X" mark before its first write after a commit; after a crash only marked branches are scanned.
+//!
+//! On a disk full to the last byte no mark can be made, and yet one must be able to delete. An unlink still goes through
+//! there, so each clean branch keeps a second, empty file, `room`: its absence means "dirty since ever".
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -113,7 +116,11 @@ impl Journal {
         }
         let _one = self.marking.lock();
         if !self.marked.load(Ordering::Acquire) {
-            write_mark(&self.mark).map_err(|e| {
+            let marked = write_mark(&self.mark).or_else(|e| match e.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => remove_room(&self.mark),
+                _ => Err(e),
+            });
+            marked.map_err(|e| {
                 tracing::error!(error = %e, "the dirty mark could not be written");
                 e.raw_os_error()
                     .map_or(FsError::Io, |n| crate::error::fs_error(rustix::io::Errno::from_raw_os_error(n)))
@@ -193,7 +200,30 @@ impl Journal {
         if self.marked.load(Ordering::Acquire) || self.is_dirty() {
             return Ok(());
         }
+        // First: a power cut between the two must leave a branch that is one or the other.
+        make_room(&self.mark);
         remove_mark(&self.mark)
+    }
+}
+
+fn room(mark: &Path) -> PathBuf {
+    mark.with_file_name("room")
+}
+
+/// Puts the file `room` beside the mark, where it is missing. Without it the next start scans the branch, nothing more.
+pub(crate) fn make_room(mark: &Path) {
+    if let Err(e) = File::options().write(true).create_new(true).open(room(mark))
+        && e.kind() != io::ErrorKind::AlreadyExists
+    {
+        tracing::warn!(mark = %mark.display(), error = %e, "a clean branch could not be noted as clean");
+    }
+}
+
+/// The mark of a full disk.
+fn remove_room(mark: &Path) -> io::Result<()> {
+    match fs::remove_file(room(mark)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => File::open(mark.parent().unwrap_or(Path::new("/")))?.sync_all(),
     }
 }
 
@@ -223,8 +253,11 @@ fn remove_mark(mark: &Path) -> io::Result<()> {
     }
 }
 
-/// Is the branch marked? The time is when it was, in milliseconds; 0 when the mark holds none.
+/// Is the branch marked? The time is when it was, in milliseconds; 0 when that is not known.
 pub(crate) fn read_mark(mark: &Path) -> io::Result<Option<i64>> {
+    if !room(mark).try_exists()? {
+        return Ok(Some(0));
+    }
     match fs::read_to_string(mark) {
         Ok(text) => Ok(Some(text.trim().strip_prefix("dirty since ").and_then(|ms| ms.parse().ok()).unwrap_or(0))),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
