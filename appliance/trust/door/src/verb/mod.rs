@@ -1,6 +1,7 @@
 //! The control verbs, grouped as in [`nas_types::verb`]: `lease.rs` there has the shapes, `lease.rs` here the acts.
 
 mod branch;
+mod decide;
 mod device;
 mod explain;
 mod gate;
@@ -8,6 +9,7 @@ mod import;
 mod lease;
 mod mount;
 mod owner;
+mod propose;
 mod record;
 mod run;
 mod trash;
