@@ -20,7 +20,7 @@ use nas_ledger::{Anchor, Ledger};
 use nas_store::Store;
 use nas_store::embed::Pool;
 use rustix::fs::FlockOperation;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use args::Args;
@@ -76,6 +76,8 @@ fn lock(data: &Path) -> Result<File> {
 }
 
 async fn serve(args: &Args, pool: &Path) -> Result<()> {
+    // Before anyone can know that it runs: from here on a signal means a clean stop.
+    let signals = Signals::new()?;
     let listeners = listen::listeners(args.http, args.nfs).await?;
     let (http, nfs) = (listeners.http.local_addr()?, listeners.nfs.local_addr()?);
     let door = {
@@ -95,7 +97,7 @@ async fn serve(args: &Args, pool: &Path) -> Result<()> {
     let (web, files) = (tokio::spawn(web), tokio::spawn(files));
     println!("nasd ready http={http} nfs={nfs}");
     sd_notify::notify(&[sd_notify::NotifyState::Ready]).context("telling systemd that it is ready")?;
-    wait_for_stop().await?;
+    signals.stop().await;
     tracing::info!("stopping");
     stop.send_replace(true);
     web.await.context("the HTTP gateway")?.context("the HTTP gateway")?;
@@ -113,12 +115,23 @@ fn open_door(args: &Args, pool: &Path, nfs: std::net::SocketAddr) -> Result<Arc<
     Ok(Arc::new(Door::open(ledger, anchor, store, args.door_options(nfs)).context("opening the Door")?))
 }
 
-async fn wait_for_stop() -> Result<()> {
-    let mut term = signal(SignalKind::terminate()).context("waiting for SIGTERM")?;
-    let mut int = signal(SignalKind::interrupt()).context("waiting for SIGINT")?;
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+/// The signals that ask for a stop.
+struct Signals {
+    term: Signal,
+    int: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self> {
+        let term = signal(SignalKind::terminate()).context("waiting for SIGTERM")?;
+        let int = signal(SignalKind::interrupt()).context("waiting for SIGINT")?;
+        Ok(Self { term, int })
     }
-    Ok(())
+
+    async fn stop(mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.int.recv() => {}
+        }
+    }
 }
