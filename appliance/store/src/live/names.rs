@@ -46,7 +46,7 @@ impl LiveDir {
 
     /// Makes or opens a regular file (RFC 1813 §3.3.8).
     pub fn create(&self, at: &Located, name: Name<'_>, how: CreateHow) -> Result<Created, FsError> {
-        let (names, journal) = self.change()?;
+        let (names, _) = self.change()?;
         let (dir, fd) = self.still_dir(at)?;
         let path = child_path(at, name)?;
         let (set, verifier) = match how {
@@ -55,11 +55,7 @@ impl LiveDir {
         };
         let mode = set.mode.map_or(Ok(0o644), check_mode)?;
         if self.stat_child(&fd, name.as_bytes())?.is_some() {
-            let made = self.create_existing(&dir, &fd, name, how)?;
-            if matches!(how, CreateHow::Unchecked(SetAttr { size: Some(_), .. })) {
-                journal.changed([path]);
-            }
-            return Ok(made);
+            return self.create_existing(&dir, &fd, name, path, how);
         }
         self.usage.check_file()?;
         self.shared.space.admit(NAME_COST)?;
@@ -69,7 +65,7 @@ impl LiveDir {
             .fds
             .retrying(|| rustix::fs::openat(&*fd, name.as_bytes(), flags, Mode::from_raw_mode(0o600)))
         {
-            Err(FsError::Exists) => return self.create_existing(&dir, &fd, name, how),
+            Err(FsError::Exists) => return self.create_existing(&dir, &fd, name, path, how),
             other => other?,
         };
         if let Some(verifier) = verifier
@@ -95,8 +91,10 @@ impl LiveDir {
         dir: &Found,
         fd: &Arc<OwnedFd>,
         name: Name<'_>,
+        path: TreePath,
         how: CreateHow,
     ) -> Result<Created, FsError> {
+        let journal = self.journal.as_ref().ok_or(FsError::ReadOnly)?;
         let child = self.child(fd, dir.id.ino, name)?;
         match how {
             CreateHow::Guarded(_) => return Err(FsError::Exists),
@@ -104,6 +102,9 @@ impl LiveDir {
                 FileKind::File => {
                     // Only the length: the other attributes are those of a file made anew.
                     let set = SetAttr { size: set.size, ..SetAttr::default() };
+                    if set.size.is_some() {
+                        journal.changed(self.reached(&child, &path)?);
+                    }
                     self.apply(&child, &set)?;
                 }
                 FileKind::Dir => return Err(FsError::IsDir),

@@ -84,6 +84,19 @@ impl LiveDir {
         if found.kind == FileKind::Dir || found.stat.stx_nlink <= 1 {
             return Ok(vec![self.path_held(&found)?]);
         }
+        self.names_held(&found)
+    }
+
+    /// The paths that a change of what was found reaches: `path`, and its other names when it has several.
+    pub(super) fn reached(&self, found: &Found, path: &TreePath) -> Result<Vec<TreePath>, FsError> {
+        if found.kind == FileKind::Dir || found.stat.stx_nlink <= 1 {
+            return Ok(vec![path.clone()]);
+        }
+        self.names_held(found)
+    }
+
+    /// All names of a file that has several, under the branch's lock.
+    fn names_held(&self, found: &Found) -> Result<Vec<TreePath>, FsError> {
         let known = self.nodes.lock().links_of(found.id.ino);
         let mut names = self.verified_names(found.id, known)?;
         if (names.len() as u64) < u64::from(found.stat.stx_nlink) {
@@ -95,7 +108,7 @@ impl LiveDir {
             })?;
             names = self.verified_names(found.id, all.into_iter().collect())?;
             // Another name came or went meanwhile: the caller must not decide on a part of them.
-            if names.len() as u64 != u64::from(self.find(node)?.stat.stx_nlink) {
+            if names.len() as u64 != u64::from(self.find(found.node())?.stat.stx_nlink) {
                 return Err(FsError::Later);
             }
         }

@@ -28,10 +28,11 @@ impl LiveDir {
         let fd = self.file_fd(&found)?;
         self.usage.charge_at_least(found.id.ino, found.stat.stx_size.max(if bytes.is_empty() { 0 } else { end }))?;
         self.shared.space.admit(bytes.len() as u64)?;
-        let count = self.write_all(&fd, offset, bytes)?;
-        if count > 0 {
-            journal.changed([at.path.clone()]);
+        if !bytes.is_empty() {
+            // Noted before it happens, under every name the file has: each is another path in the history.
+            journal.changed(self.reached(&found, &at.path)?);
         }
+        let count = self.write_all(&fd, offset, bytes)?;
         let file = self.wcc(&found)?;
         drop(names);
         match how {
@@ -77,6 +78,10 @@ impl LiveDir {
         if ctime_guard.is_some_and(|guard| guard != FileTime { secs: ctime.tv_sec, nanos: ctime.tv_nsec }) {
             return Err(FsError::NotSync);
         }
+        if set.mode.is_some() || set.size.is_some() {
+            // Noted before it happens: a part of it may stay when it fails.
+            journal.changed(self.reached(&found, &at.path)?);
+        }
         self.apply(&found, set)?;
         if found.kind == FileKind::File {
             // The client has seen its exclusive CREATE succeed: the verifier has done its work.
@@ -84,9 +89,6 @@ impl LiveDir {
                 Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
                 Err(e) => return Err(fs_error(e)),
             }
-        }
-        if set.mode.is_some() || set.size.is_some() {
-            journal.changed([at.path.clone()]);
         }
         let wcc = self.wcc(&found)?;
         drop(names);
