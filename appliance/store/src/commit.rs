@@ -48,7 +48,9 @@ pub(crate) fn commit(
         // With a snapshot writers go on at once; without one the last try keeps them out.
         let keep_out = (snapshot.is_none() && attempt == TRIES).then_some(stopped);
         failpoint::hit("store.commit.frozen");
-        let job = Job { core, name, tip, provenance, reason, set: &set };
+        #[cfg(test)]
+        tests::frozen();
+        let job = Job { core, name, live, tip, provenance, reason, set: &set };
         let done = job.write(&from, snapshot.is_none() && keep_out.is_none());
         drop(keep_out);
         if let Some(snapshot) = snapshot {
@@ -108,6 +110,7 @@ impl From<StoreError> for Failed {
 struct Job<'a> {
     core: &'a Core,
     name: &'a BranchName,
+    live: &'a LiveDir,
     tip: Oid,
     provenance: &'a Provenance,
     reason: &'a CommitReason,
@@ -123,6 +126,9 @@ impl Job<'_> {
             HistoryError::Source { .. } | HistoryError::SourceSize { .. } if recheck => Failed::Moved,
             e => StoreError::history("reading the changed files")(e).into(),
         })?;
+        if recheck && self.renamed() {
+            return Err(Failed::Moved);
+        }
         let before = history.commit_info(self.tip).map_err(StoreError::history("reading the last commit"))?;
         if before.trees == trees {
             return Ok(None);
@@ -158,6 +164,14 @@ impl Job<'_> {
         }))
     }
 
+    /// Was anything renamed since the set was taken? Then what was not found may only be elsewhere, and the next
+    /// commit, which starts from this one, would look for it in vain.
+    fn renamed(&self) -> bool {
+        // No rename is between its act and its note.
+        let _names = self.live.stop_changes();
+        self.live.journal().is_some_and(|journal| journal.has_moves())
+    }
+
     /// Moves in order, then every dirty path as it is on disk.
     fn edits(&self, from: &Path, recheck: bool) -> Result<(Vec<Edit>, Vec<TreePath>), Failed> {
         let root = open_root(from).map_err(StoreError::io("opening", from))?;
@@ -176,5 +190,64 @@ impl Job<'_> {
             }
         }
         Ok((edits, not_kept))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use nas_types::fs::{CreateHow, SetAttr, Stability};
+    use nas_types::id::{LeaseId, RunId};
+    use nas_types::path::Name;
+
+    use super::*;
+    use crate::space::{Limits, Reserve};
+    use crate::store::{Options, Store};
+
+    thread_local! {
+        static FROZEN: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    }
+
+    /// Runs what a test wants to happen after the set was taken and before it is read.
+    pub(super) fn frozen() {
+        if let Some(act) = FROZEN.take() {
+            act();
+        }
+    }
+
+    /// Goal: a file that is renamed while it is being committed is in that commit or in the next one (without snapshots).
+    #[test]
+    fn a_rename_during_a_commit_loses_nothing() {
+        let pool = tempfile::TempDir::new().unwrap();
+        let reserve = Reserve { percent: 0, bytes_min: 1 << 20 };
+        let quiet = std::time::Duration::from_secs(3600);
+        let store = Store::open(pool.path(), None, Options { reserve, quiet, ..Options::default() }).unwrap();
+        let name = BranchName { role: "cleo".parse().unwrap(), run: RunId::random() };
+        let who = Provenance {
+            principal: "agent:cleo".into(),
+            on_behalf_of: None,
+            run: name.run,
+            lease: LeaseId::random(),
+            purpose: None,
+            read_manifest: None,
+        };
+        let branch = store.fork(&name, &who, Limits::NONE, None).unwrap();
+        let live = branch.live();
+        let path = |text: &str| TreePath::parse(text).unwrap();
+        let dir = live.locate_path(&path("/shared")).unwrap();
+        let (a, b) = (Name::new(b"a").unwrap(), Name::new(b"b").unwrap());
+        let made = live.create(&dir, a, CreateHow::Guarded(SetAttr::default())).unwrap();
+        live.write(&live.locate(made.made.node.node).unwrap(), 0, b"kept", Stability::Unstable).unwrap();
+        let renamer = Arc::clone(&branch);
+        let act = move || {
+            renamer.live().rename(&dir, a, &dir, b).unwrap();
+        };
+        FROZEN.set(Some(Box::new(act)));
+        branch.commit(CommitReason::Quiet).unwrap();
+        branch.commit(CommitReason::Quiet).unwrap();
+        let entry = |text: &str| store.history().entry_at(branch.tip(), &path(text)).unwrap();
+        assert!(entry("/shared/b").is_some_and(|b| b.size == 4));
+        assert_eq!(entry("/shared/a"), None);
     }
 }

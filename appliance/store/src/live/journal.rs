@@ -166,12 +166,17 @@ impl Journal {
         !self.dirty.lock().is_empty()
     }
 
-    /// Paths changed since the last commit, sorted.
+    /// Was anything renamed since the set was last taken?
+    pub(crate) fn has_moves(&self) -> bool {
+        !self.dirty.lock().moves.is_empty()
+    }
+
     /// Does it hold changes of this very path that no commit has?
     pub(crate) fn holds(&self, path: &TreePath) -> bool {
         self.dirty.lock().paths.contains(path)
     }
 
+    /// Paths changed since the last commit, sorted.
     pub(crate) fn dirty_paths(&self) -> Vec<TreePath> {
         self.dirty.lock().paths.iter().cloned().collect()
     }
