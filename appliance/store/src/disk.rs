@@ -137,15 +137,17 @@ impl Read for Rechecked {
 }
 
 /// Compares a live directory with a commit by stat, after a crash: what differs in kind, size or mode, what is
-/// missing on either side; a file whose ctime is not older than `since_ms` is read and hashed.
+/// missing on either side; a file whose ctime is not older than `since_ms`, or that is below such a directory, is read and
+/// hashed. A directory that took another's place brings files along whose own ctime is old.
 pub(crate) fn changed_since(dir: &Path, history: &History, commit: Oid, since_ms: i64) -> Result<DirtySet, StoreError> {
     let root = open_root(dir).map_err(StoreError::io("scanning", dir))?;
     let mut set = DirtySet::default();
-    let mut todo = vec![TreePath::root()];
-    while let Some(path) = todo.pop() {
+    // The root itself is never moved: its ctime says nothing about what is below.
+    let mut todo = vec![(TreePath::root(), false)];
+    while let Some((path, moved)) = todo.pop() {
         let committed = history.list_dir(commit, &path).map_err(StoreError::history("reading a commit"))?;
         let committed: HashMap<Vec<u8>, Entry> = committed.unwrap_or_default().into_iter().collect();
-        let below = scan_dir(&root, &path, committed, since_ms, &mut set);
+        let below = scan_dir(&root, &path, committed, if moved { i64::MIN } else { since_ms }, &mut set);
         todo.extend(below.map_err(|e| StoreError::io("scanning", dir)(e.into()))?);
     }
     Ok(set)
@@ -157,7 +159,7 @@ fn scan_dir(
     mut committed: HashMap<Vec<u8>, Entry>,
     since_ms: i64,
     set: &mut DirtySet,
-) -> Result<Vec<TreePath>, Errno> {
+) -> Result<Vec<(TreePath, bool)>, Errno> {
     let fd = open_below(root, path.as_bytes(), DIR)?;
     let mut dirs = Vec::new();
     for entry in rustix::fs::Dir::read_from(&fd)? {
@@ -172,7 +174,7 @@ fn scan_dir(
         let seen = rustix::fs::statx(&fd, bytes, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)?;
         let Some(kind) = kind_of(&seen) else { continue };
         if kind == FileKind::Dir {
-            dirs.push(child.clone());
+            dirs.push((child.clone(), ctime_ms(&seen) >= since_ms));
         }
         let old = committed.remove(bytes);
         if differs(root, &child, kind, &seen, old, since_ms)? {
@@ -197,9 +199,7 @@ fn differs(
     since_ms: i64,
 ) -> Result<bool, Errno> {
     let Some(old) = old else { return Ok(!matches!(kind, FileKind::Fifo | FileKind::Socket)) };
-    let ctime_ms =
-        seen.stx_ctime.tv_sec.saturating_mul(1000).saturating_add(i64::from(seen.stx_ctime.tv_nsec / 1_000_000));
-    let recent = ctime_ms >= since_ms;
+    let recent = ctime_ms(seen) >= since_ms;
     Ok(match (kind, old.kind) {
         (FileKind::File, EntryKind::File) => {
             seen.stx_size != old.size
@@ -212,6 +212,10 @@ fn differs(
     })
 }
 
+fn ctime_ms(seen: &Statx) -> i64 {
+    seen.stx_ctime.tv_sec.saturating_mul(1000).saturating_add(i64::from(seen.stx_ctime.tv_nsec / 1_000_000))
+}
+
 /// Does the file hold the committed content? Above [`REHASH_BYTES_MAX`] nobody looks: the next commit does.
 fn holds(root: &OwnedFd, path: &TreePath, size: u64, old: Entry) -> Result<bool, Errno> {
     if size > REHASH_BYTES_MAX {
@@ -221,4 +225,69 @@ fn holds(root: &OwnedFd, path: &TreePath, size: u64, old: Entry) -> Result<bool,
     let read = File::from(open_below(root, path.as_bytes(), FILE)?).read_to_end(&mut bytes);
     read.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
     Ok(nas_history::blob_id(&bytes).is_ok_and(|oid| Some(oid) == old.oid))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use nas_history::CommitSpec;
+    use nas_types::id::{LeaseId, RunId};
+    use nas_types::object::Provenance;
+    use nas_types::time::Timestamp;
+
+    use super::*;
+
+    fn p(text: &str) -> TreePath {
+        TreePath::parse(text).unwrap()
+    }
+
+    /// Goal: two directories that changed places are found after a crash, though no file in them was touched.
+    #[test]
+    fn swapped_directories_are_found() {
+        let temp = tempfile::TempDir::new().unwrap();
+        let live = temp.path().join("live");
+        let paths = ["/a", "/a/f", "/b", "/b/f"].map(p);
+        for (dir, text) in [("a", "1"), ("b", "2")] {
+            fs::create_dir_all(live.join(dir)).unwrap();
+            fs::write(live.join(dir).join("f"), text).unwrap();
+        }
+        let history = History::open(&temp.path().join("history.git")).unwrap();
+        let root = open_root(&live).unwrap();
+        let edits = paths.iter().map(|path| match edit_of(&root, path, false).unwrap() {
+            OnDisk::Edit(edit) | OnDisk::NotKept(edit) => edit,
+        });
+        let mut writer = history.writer().unwrap();
+        let trees = writer.apply(None, edits.collect::<Vec<_>>()).unwrap();
+        let provenance = Provenance {
+            principal: "svc:store".into(),
+            on_behalf_of: None,
+            run: RunId::random(),
+            lease: LeaseId::random(),
+            purpose: None,
+            read_manifest: None,
+        };
+        let spec = CommitSpec { parents: &[], trees, provenance: &provenance, message: "both", time: Timestamp(1_000) };
+        let commit = writer.commit(&spec).unwrap();
+        drop(writer.finish().unwrap());
+        let ctime = |path: &Path| {
+            let seen = rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS).unwrap();
+            ctime_ms(&seen)
+        };
+        let old = ["a", "a/f", "b", "b/f"].map(|path| ctime(&live.join(path))).into_iter().max().unwrap();
+        // Until the clock of the file system has gone on.
+        let since = loop {
+            fs::write(temp.path().join("tick"), "").unwrap();
+            let now = ctime(&temp.path().join("tick"));
+            if now > old {
+                break now;
+            }
+        };
+        assert_eq!(changed_since(&live, &history, commit, since).unwrap(), DirtySet::default());
+        fs::rename(live.join("a"), live.join("t")).unwrap();
+        fs::rename(live.join("b"), live.join("a")).unwrap();
+        fs::rename(live.join("t"), live.join("b")).unwrap();
+        let found = changed_since(&live, &history, commit, since).unwrap();
+        assert_eq!(found.paths, [p("/a/f"), p("/b/f")].into());
+    }
 }
