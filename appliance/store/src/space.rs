@@ -183,9 +183,16 @@ impl Usage {
     /// Counts `ino` with `bytes`, or refuses when that grows beyond the limit. Checked and counted under one lock: there is
     /// no overshoot, however many threads write.
     pub(crate) fn charge(&self, ino: u64, bytes: u64) -> Result<(), FsError> {
+        self.charge_as(ino, bytes, false)
+    }
+
+    fn charge_as(&self, ino: u64, bytes: u64, at_least: bool) -> Result<(), FsError> {
         let limits = self.limits();
         let mut used = self.used.lock();
         let old = used.files.get(&ino).copied();
+        if at_least && old.is_some_and(|old| old >= bytes) {
+            return Ok(());
+        }
         let live = used.live_bytes - old.unwrap_or(0);
         let live = live.checked_add(bytes).ok_or(FsError::Quota)?;
         let grows = bytes > old.unwrap_or(0);
@@ -209,13 +216,10 @@ impl Usage {
         if full { Err(FsError::Quota) } else { Ok(()) }
     }
 
-    /// Counts at least `bytes` for `ino`, keeping more if it counts more already.
+    /// Counts at least `bytes` for `ino`, keeping more if it counts more already: looked at and counted under one lock, so that of
+    /// two writers the longer write counts.
     pub(crate) fn charge_at_least(&self, ino: u64, bytes: u64) -> Result<(), FsError> {
-        let old = self.used.lock().files.get(&ino).copied();
-        match old {
-            Some(old) if old >= bytes => Ok(()),
-            _ => self.charge(ino, bytes),
-        }
+        self.charge_as(ino, bytes, true)
     }
 
     /// Counts a file that exists whatever the limit says (after a restart, or a truncation).
@@ -276,5 +280,24 @@ mod tests {
         usage.release(2);
         usage.charge(3, 40).unwrap();
         assert_eq!((usage.bytes(), usage.files()), (100, 2));
+    }
+
+    /// Goal: of two writes side by side the longer one counts, whichever comes first.
+    #[test]
+    fn the_longer_of_two_writes_counts() {
+        const INODES: std::ops::Range<u64> = 1..5_000;
+        let usage = Usage::new(Limits::NONE);
+        let both = std::sync::Barrier::new(2);
+        let write = |bytes| {
+            for ino in INODES {
+                both.wait();
+                usage.charge_at_least(ino, bytes).unwrap();
+            }
+        };
+        std::thread::scope(|s| {
+            s.spawn(|| write(10));
+            write(20);
+        });
+        assert_eq!(usage.bytes(), 20 * (INODES.end - INODES.start));
     }
 }
