@@ -74,7 +74,7 @@ fn wait_for_level(nas: &TestBox, wanted: &str) {
 
 /// Code and sentence of a refusal for want of space.
 fn assert_full<T: std::fmt::Debug>(answer: Answer<T>, codes: &[&str]) {
-    let error = answer.unwrap_err();
+    let error = answer.expect_err("because there is no space");
     assert!(codes.contains(&error.code.as_str()), "{}: {}", error.code, error.message);
     assert!(error.message.contains("full") || error.message.contains("space"), "not clear: {}", error.message);
 }

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use nas_e2e::{Leased, PATIENCE, TestBox, binary, refused};
 use nas_guest::{Builder, Error, Guest, HOST_FROM_GUEST, shell_quote};
 use nas_testkit::{Scratch, is_root, or_skip, wait_until};
@@ -306,7 +306,7 @@ fn tickets(world: &World, cleo: &Leased) -> Result<()> {
     let export = world.nas.export(cleo, "/shared/launch", View::Branch)?;
     mount(&export)?;
     world.guest.unmount("/once")?;
-    let twice = mount(&export).unwrap_err();
+    let Err(twice) = mount(&export) else { bail!("a ticket mounted twice") };
     ensure!(matches!(&twice, Error::Status { output, .. } if output.contains("No such file")), "{twice}");
     ensure!(mount("/tkt_0123/shared/launch").is_err(), "a made-up ticket");
     ensure!(mount(&world.nas.export(cleo, "/shared/secret", View::Branch)?).is_err(), "a hidden directory");
