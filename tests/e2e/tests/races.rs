@@ -303,7 +303,9 @@ fn audit(nas: &TestBox) -> Result<usize> {
                 card.changes
             );
         }
-        cursor = log.cursor;
+        // Main is the line of first parents: a page that goes on from a merged commit would leave it.
+        let last = log.commits.iter().rev().find(|commit| commit.parents.len() > 1);
+        cursor = last.and_then(|commit| commit.parents.first()).map(ToString::to_string);
         if cursor.is_none() {
             return Ok(gates.len());
         }
