@@ -73,6 +73,19 @@ pub enum StoreError {
     /// The branch exists already.
     #[error("branch {0} exists already")]
     BranchExists(nas_types::lease::BranchName),
+    /// The ledger says that main is at an older commit than it was: a ledger that was brought back from a copy. Opening
+    /// the store with it would remove what main became since.
+    #[error(
+        "the ledger is older than the store: it says main is generation {ledger}, but the history of main goes on after it; \
+         nothing was changed; bring back the newest ledger"
+    )]
+    OldLedger {
+        /// Generation that the ledger names.
+        ledger: u64,
+    },
+    /// A restore would change this path, and the caller does not allow it.
+    #[error("the restore would change '{0}', which is not allowed")]
+    NotAllowed(nas_types::path::TreePath),
     /// Main moved since this was prepared.
     #[error("main is at generation {now}, this was prepared on {prepared}")]
     MainMoved {

@@ -159,12 +159,14 @@ pub(crate) struct Main {
 }
 
 impl Main {
-    /// Opens main where `pointer` says, or makes the first generation. What a crash left staged is removed.
+    /// Opens main where `pointer` says, or makes the first generation. What a crash left staged is removed. A pointer behind
+    /// main's ref is refused, with everything left as it is.
     pub(crate) fn open(core: &Core, pointer: Option<Pointer>) -> Result<Self, StoreError> {
         let pointer = match pointer {
             Some(pointer) => pointer,
             None => first(core)?,
         };
+        refuse_old_ledger(core, pointer)?;
         let keep = path_of(core, pointer);
         let gens = core.pool.join("gen");
         for entry in std::fs::read_dir(&gens).map_err(StoreError::io("reading", &gens))? {
@@ -291,7 +293,8 @@ impl Main {
             if current.pointer != staged.on {
                 let now = current.pointer.number;
                 drop(current);
-                self.unstage(core, &staged.dir);
+                // Not removed, and nothing is pruned: the ledger names it. The next start makes it main.
+                core.chores.main_ref_behind();
                 return Err(StoreError::MainMoved { now, prepared: staged.on.number });
             }
             if core.shared.engine.keeps_inodes() {
@@ -312,6 +315,21 @@ impl Main {
         failpoint::hit("store.publish.ref");
         Ok(next)
     }
+}
+
+/// Before anything is removed or moved. The ledger moves first, so main's ref is never ahead of it, unless the ledger was rolled back.
+fn refuse_old_ledger(core: &Core, pointer: Pointer) -> Result<(), StoreError> {
+    let history = &core.history;
+    let main = history.get_ref(refs::MAIN).map_err(StoreError::history("reading the ref of main"))?;
+    let Some(main) = main.filter(|main| *main != pointer.commit) else { return Ok(()) };
+    let failed = || StoreError::history("comparing main with the ledger");
+    // The usual case first, it is one step: the ledger moved, and a crash came before the ref did.
+    if !history.is_ancestor(main, pointer.commit).map_err(failed())?
+        && history.is_ancestor(pointer.commit, main).map_err(failed())?
+    {
+        return Err(StoreError::OldLedger { ledger: pointer.number });
+    }
+    Ok(())
 }
 
 fn roll_forward(core: &Core, commit: Oid) -> Result<(), StoreError> {
