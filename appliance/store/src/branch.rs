@@ -7,6 +7,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use nas_history::{Expect, refs};
@@ -14,7 +15,7 @@ use nas_types::failpoint;
 use nas_types::fs::{FileKind, FsError};
 use nas_types::id::{GateId, LeaseId, RunId};
 use nas_types::lease::BranchName;
-use nas_types::object::{Oid, Provenance};
+use nas_types::object::{Change, Oid, Provenance};
 use nas_types::path::TreePath;
 use nas_types::time::Timestamp;
 use parking_lot::Mutex;
@@ -104,6 +105,20 @@ pub enum Pinned {
     Unchanged,
 }
 
+/// What [`Branch::restore`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Restored {
+    /// The commit that holds what was there before: with it a restore can be undone.
+    pub before: Oid,
+    /// The commit of what is there now.
+    pub commit: Oid,
+    /// Entries that were changed.
+    pub changed: usize,
+}
+
+/// Pinned commits remembered for their order.
+const PINS_MAX: usize = 256;
+
 /// A branch.
 #[derive(Debug)]
 pub struct Branch {
@@ -115,6 +130,8 @@ pub struct Branch {
     tip: Mutex<Oid>,
     not_kept: Mutex<Vec<TreePath>>,
     committing: Mutex<()>,
+    /// It is recycled: nothing of it is written any more.
+    gone: AtomicBool,
     hook: Arc<Hook>,
 }
 
@@ -128,6 +145,9 @@ pub(crate) struct State {
     /// What of it main has: the last pinned commit that was merged.
     #[serde(default)]
     pub(crate) merged: Option<Oid>,
+    /// What was pinned, oldest first, from what was merged on.
+    #[serde(default)]
+    pub(crate) pins: Vec<Oid>,
     pub(crate) created_at: Timestamp,
     pub(crate) expires_at: Option<Timestamp>,
     pub(crate) bytes_max: u64,
@@ -233,6 +253,7 @@ impl Branch {
             tip: Mutex::new(tip),
             not_kept: Mutex::new(Vec::new()),
             committing: Mutex::new(()),
+            gone: AtomicBool::new(false),
             hook: Arc::clone(&hook),
         });
         branch.recount()?;
@@ -290,11 +311,42 @@ impl Branch {
     }
 
     /// Notes that `pinned` was merged into main: what is proposed from now on are the changes after it. Without it, changing
-    /// again what was merged once would conflict with itself.
+    /// again what was merged once would conflict with itself. It only goes forward: an older pin that is merged after a newer one
+    /// is in that one already.
     pub fn merged(&self, pinned: Oid) -> Result<(), StoreError> {
         let mut state = self.state.lock();
+        let at = |oid| state.pins.iter().position(|pin| *pin == oid);
+        // `None`, a pin that is not remembered, is older than all that are.
+        if state.merged.is_some_and(|merged| at(merged) > at(pinned)) {
+            return Ok(());
+        }
+        if let Some(at) = at(pinned) {
+            state.pins.drain(..at);
+        }
         state.merged = Some(pinned);
-        state.save(&self.dir, true)
+        self.save(&state, true)
+    }
+
+    /// Nothing, once the branch is recycled: its directory is about to go.
+    fn save(&self, state: &State, durable: bool) -> Result<(), StoreError> {
+        if self.gone.load(Ordering::Acquire) { Ok(()) } else { state.save(&self.dir, durable) }
+    }
+
+    /// The first step of recycling: once this returns nothing is committed, and what is left is a leftover that the next
+    /// start removes. Waits for a commit at work.
+    pub(crate) fn retire(&self) -> Result<(), StoreError> {
+        let _one = self.committing.lock();
+        let _state = self.state.lock();
+        if self.gone.load(Ordering::Acquire) {
+            return Err(StoreError::NoBranch(self.name.clone()));
+        }
+        let path = self.dir.join("state.json");
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(StoreError::io("removing", &path)(e)),
+            _ => {}
+        }
+        self.gone.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Its newest commit.
@@ -319,7 +371,7 @@ impl Branch {
     pub fn set_expires_at(&self, at: Option<Timestamp>) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         state.expires_at = at;
-        state.save(&self.dir, true)
+        self.save(&state, true)
     }
 
     /// Who its commits are by.
@@ -332,7 +384,7 @@ impl Branch {
     pub fn set_provenance(&self, provenance: Provenance) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         state.provenance = provenance.into();
-        state.save(&self.dir, true)
+        self.save(&state, true)
     }
 
     /// Number of paths changed since the newest commit.
@@ -366,7 +418,11 @@ impl Branch {
     }
 
     fn commit_one(&self, reason: CommitReason) -> Result<Option<Oid>, StoreError> {
-        let done = crate::commit::commit(&self.core, &self.name, &self.live, self.tip(), &self.provenance(), &reason)?;
+        if self.gone.load(Ordering::Acquire) {
+            return Err(StoreError::NoBranch(self.name.clone()));
+        }
+        let done = crate::commit::commit(&self.core, &self.name, &self.live, self.tip(), &self.provenance(), &reason)
+            .inspect_err(|_| self.read_tip())?;
         self.hook.committed();
         let Some(done) = done else { return Ok(None) };
         // Told before it is shown: whoever sees the new tip finds it in the records.
@@ -385,11 +441,18 @@ impl Branch {
             let mut state = self.state.lock();
             state.object_bytes = self.live.usage().object_bytes();
             // Not durable yet: after a power cut the count is a little low, never wrong for files.
-            if let Err(e) = state.save(&self.dir, false) {
+            if let Err(e) = self.save(&state, false) {
                 tracing::warn!(branch = %self.name, error = &e as &dyn std::error::Error, "the object count was not saved");
             }
         }
         Ok(Some(done.commit))
+    }
+
+    /// After a failure: the ref may have moved and only its sync failed. The tip is the ref, nothing else.
+    fn read_tip(&self) {
+        if let Ok(Some(tip)) = self.core.history.get_ref(&refs::branch(&self.name)) {
+            *self.tip.lock() = tip;
+        }
     }
 
     /// Commits what is there, squashes the branch to one commit on its [`proposal_base`](Self::proposal_base) (its auto-commits are left out of history, DESIGN §3),
@@ -409,10 +472,19 @@ impl Branch {
             .map_err(StoreError::history("squashing a branch"))?;
         let hold = writer.finish().map_err(StoreError::history("writing a pack"))?;
         failpoint::hit("store.pin.durable");
+        {
+            let mut state = self.state.lock();
+            state.pins.retain(|pin| *pin != squashed);
+            state.pins.push(squashed);
+            let beyond = state.pins.len().saturating_sub(PINS_MAX);
+            state.pins.drain(..beyond);
+            self.save(&state, true)?;
+        }
         history.set_ref(&refs::pin(gate), Some(squashed), Expect::Any).map_err(StoreError::history("pinning"))?;
         failpoint::hit("store.pin.pinned");
         history
             .set_ref(&refs::branch(&self.name), Some(squashed), Expect::At(tip))
+            .inspect_err(|_| self.read_tip())
             .map_err(StoreError::history("moving a branch ref"))?;
         drop(hold);
         self.core.chores.wrote();
@@ -442,8 +514,9 @@ impl Branch {
     }
 
     /// Brings the files exactly to commit `to` of this branch's history: files that did not exist then are gone.
-    /// What is there now is committed first, and so is the result.
-    pub fn restore(&self, to: Oid) -> Result<Oid, StoreError> {
+    /// What is there now is committed first, and so is the result. Nothing happens unless every change is `allowed`, asked
+    /// while nobody can write: what is checked is what is done.
+    pub fn restore(&self, to: Oid, allowed: &dyn Fn(&Change) -> bool) -> Result<Restored, StoreError> {
         let _one = self.committing.lock();
         let Some(journal) = self.live.journal() else { return Err(self.files(FsError::ReadOnly)) };
         let stopped = loop {
@@ -453,9 +526,13 @@ impl Branch {
                 break stopped;
             }
         };
-        let changes = self.core.history.diff(Some(self.tip()), to).map_err(StoreError::history("comparing commits"))?;
+        let before = self.tip();
+        let changes = self.core.history.diff(Some(before), to).map_err(StoreError::history("comparing commits"))?;
+        if let Some(refused) = changes.iter().find(|change| !allowed(change)) {
+            return Err(StoreError::NotAllowed(refused.path.clone()));
+        }
         if changes.is_empty() {
-            return Ok(self.tip());
+            return Ok(Restored { before, commit: before, changed: 0 });
         }
         let bytes = changes.iter().filter_map(|change| change.new).map(|new| new.size).sum();
         self.core.shared.space.admit(bytes).map_err(|e| self.files(e))?;
@@ -468,7 +545,7 @@ impl Branch {
         applied?;
         self.recount()?;
         self.commit_one(CommitReason::Restore(to))?;
-        Ok(self.tip())
+        Ok(Restored { before, commit: self.tip(), changed: changes.len() })
     }
 
     /// Puts one entry of an import in place, making the directories above it. Durable with the next commit.

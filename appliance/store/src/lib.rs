@@ -31,7 +31,7 @@ mod store;
 mod upkeep;
 
 pub use apply::Import;
-pub use branch::{Branch, CommitReason, CommitSink, Committed, Pinned};
+pub use branch::{Branch, CommitReason, CommitSink, Committed, Pinned, Restored};
 pub use error::StoreError;
 pub use generation::{Generation, Pointer, Prepared, PreparedMerge, Staged};
 pub use live::{Created, Durability, LiveDir, Located, Removed, Renamed};

@@ -10,6 +10,7 @@ use nas_types::lease::BranchName;
 use parking_lot::{Condvar, Mutex};
 
 use crate::branch::{Branch, CommitReason};
+use crate::error::StoreError;
 use crate::live::journal::OnChange;
 
 /// How long after a failed commit it is tried again.
@@ -81,7 +82,12 @@ impl Scheduler {
             return;
         }
         let reason = if asked { CommitReason::Durability } else { CommitReason::Quiet };
-        if let Err(e) = branch.commit(reason) {
+        let done = branch.commit(reason);
+        if matches!(done, Err(StoreError::NoBranch(_))) {
+            // Recycled meanwhile.
+            return;
+        }
+        if let Err(e) = done {
             tracing::error!(branch = %name, error = &e as &dyn std::error::Error, "an automatic commit failed; it is tried again");
             self.arm(name, Arc::downgrade(branch), now + RETRY);
         } else if branch.live().is_dirty() {

@@ -20,6 +20,7 @@ use nas_types::time::Timestamp;
 use parking_lot::{Mutex, RwLock};
 
 use crate::branch::{Branch, CommitSink, State};
+use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::generation::{Generation, Main, Pointer, Prepared, PreparedMerge, Staged};
 use crate::live::journal::make_room;
@@ -126,9 +127,19 @@ pub struct Store {
 
 impl Store {
     /// Opens the store in the directory `pool`, making it when it is empty. `pointer` is what the ledger says main is; `None`
-    /// only before the first start has written one. What a crash left half done is finished or removed.
+    /// only before the first start has written one. What a crash left half done is finished or removed. A branch that cannot be
+    /// opened is left on disk as it is, with its refs, and is not among [`branches`](Self::branches).
     pub fn open(pool: &Path, pointer: Option<Pointer>, options: Options) -> Result<Self, StoreError> {
         let engine = crate::engine::detect(pool).map_err(StoreError::io("opening", pool))?;
+        Self::open_on(engine, pool, pointer, options)
+    }
+
+    fn open_on(
+        engine: Arc<dyn Engine>,
+        pool: &Path,
+        pointer: Option<Pointer>,
+        options: Options,
+    ) -> Result<Self, StoreError> {
         check_format(pool)?;
         for part in ["gen", "branch", "tmp"] {
             let path = pool.join(part);
@@ -249,12 +260,17 @@ impl Store {
         failpoint::hit("store.fork.made");
         let live = dir.join("live");
         self.core.shared.engine.fork(from.dir(), &live).map_err(StoreError::io("forking main to", &live))?;
+        if !self.core.shared.engine.fork_is_durable() {
+            // Before its state says that it is there.
+            self.core.shared.engine.sync(&live).map_err(StoreError::io("syncing", &live))?;
+        }
         failpoint::hit("store.fork.forked");
         let state = State {
             version: FORMAT,
             name: name.clone(),
             base: from.pointer().commit,
             merged: None,
+            pins: Vec::new(),
             created_at: (self.core.options.now)(),
             expires_at,
             bytes_max: limits.bytes_max,
@@ -291,11 +307,10 @@ impl Store {
 
     /// Gives a branch up: its files and its commits go. What a gate pinned stays until [`unpin`](Self::unpin).
     pub fn recycle(&self, name: &BranchName) -> Result<(), StoreError> {
-        let branch = self.branches.lock().remove(name).ok_or_else(|| StoreError::NoBranch(name.clone()))?;
+        let branch = self.branch(name).ok_or_else(|| StoreError::NoBranch(name.clone()))?;
         let dir = branch.dir().to_owned();
-        // First: without it the branch is a leftover that the next start removes.
-        let state = dir.join("state.json");
-        fs::remove_file(&state).map_err(StoreError::io("removing", &state))?;
+        branch.retire()?;
+        self.branches.lock().remove(name);
         sync_dir(&dir)?;
         failpoint::hit("store.recycle.state");
         let history = &self.core.history;
@@ -376,7 +391,8 @@ impl Store {
         self.main.stage(&self.core, prepared, provenance, message)
     }
 
-    /// Makes a staged generation main, after the ledger said so.
+    /// Makes a staged generation main, after the ledger said so. When main is not what it was staged on, it stays on disk for
+    /// the next start, which goes by the ledger.
     pub fn publish(&self, staged: Staged) -> Result<Arc<Generation>, StoreError> {
         self.main.publish(&self.core, staged)
     }
@@ -448,14 +464,19 @@ fn clean_temp(core: &Core) -> Result<(), StoreError> {
 fn open_branches(core: &Arc<Core>) -> Result<HashMap<BranchName, Arc<Branch>>, StoreError> {
     let dir = core.pool.join("branch");
     let mut branches = HashMap::new();
+    let mut set_aside = Vec::new();
     for entry in fs::read_dir(&dir).map_err(StoreError::io("reading", &dir))? {
         let path = entry.map_err(StoreError::io("reading", &dir))?.path();
-        match State::load(&path)? {
+        match open_branch(core, &path) {
             // Half forked, or half recycled.
-            None => remove_leftover(core, &path)?,
-            Some(state) => {
-                let branch = Branch::open(core, path, state)?;
+            Ok(None) => remove_leftover(core, &path)?,
+            Ok(Some(branch)) => {
                 branches.insert(branch.name().clone(), branch);
+            }
+            Err(e) => {
+                let error = &e as &dyn std::error::Error;
+                tracing::error!(error, dir = %path.display(), "a branch is damaged: it is left as it is, and not opened");
+                set_aside.push(path);
             }
         }
     }
@@ -464,7 +485,9 @@ fn open_branches(core: &Arc<Core>) -> Result<HashMap<BranchName, Arc<Branch>>, S
     let heads = history.list_refs("refs/heads/").map_err(StoreError::history("listing branches"))?;
     for name in heads.keys() {
         let short = name.strip_prefix("refs/heads/").unwrap_or(name);
-        let is_gone = short.parse::<BranchName>().is_ok_and(|branch| !branches.contains_key(&branch));
+        let is_gone = short
+            .parse::<BranchName>()
+            .is_ok_and(|branch| !branches.contains_key(&branch) && !set_aside.contains(&branch_dir(core, &branch)));
         if is_gone {
             history.set_ref(name, None, Expect::Any).map_err(StoreError::history("removing a branch ref"))?;
         }
@@ -472,7 +495,84 @@ fn open_branches(core: &Arc<Core>) -> Result<HashMap<BranchName, Arc<Branch>>, S
     Ok(branches)
 }
 
+/// `None`: what is there is no branch, or none any more.
+fn open_branch(core: &Arc<Core>, dir: &Path) -> Result<Option<Arc<Branch>>, StoreError> {
+    let live = dir.join("live");
+    let Some(state) = State::load(dir)? else { return Ok(None) };
+    if !live.try_exists().map_err(StoreError::io("opening", &live))? {
+        return Ok(None);
+    }
+    Branch::open(core, dir.to_owned(), state).map(Some)
+}
+
 fn remove_leftover(core: &Core, dir: &Path) -> Result<(), StoreError> {
     core.shared.engine.delete(&dir.join("live")).map_err(StoreError::io("removing", dir))?;
     fs::remove_dir_all(dir).map_err(StoreError::io("removing", dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::os::fd::BorrowedFd;
+
+    use rustix::fs::Statx;
+
+    use super::*;
+    use crate::engine::Frozen;
+
+    /// The engine of the pool, noting in which state it was asked to sync.
+    #[derive(Debug)]
+    struct Noting {
+        inner: Arc<dyn Engine>,
+        /// What was synced, and whether the state of the branch was there already.
+        synced: Mutex<Vec<(PathBuf, bool)>>,
+    }
+
+    impl Engine for Noting {
+        fn name(&self) -> &'static str {
+            self.inner.name()
+        }
+        fn create(&self, dir: &Path) -> io::Result<()> {
+            self.inner.create(dir)
+        }
+        fn fork(&self, from: &Path, to: &Path) -> io::Result<()> {
+            self.inner.fork(from, to)
+        }
+        fn freeze(&self, from: &Path, to: &Path) -> io::Result<Frozen> {
+            self.inner.freeze(from, to)
+        }
+        fn set_read_only(&self, dir: &Path, on: bool) -> io::Result<()> {
+            self.inner.set_read_only(dir, on)
+        }
+        fn delete(&self, dir: &Path) -> io::Result<()> {
+            self.inner.delete(dir)
+        }
+        fn sync(&self, dir: &Path) -> io::Result<()> {
+            self.synced.lock().push((dir.to_owned(), dir.with_file_name("state.json").exists()));
+            self.inner.sync(dir)
+        }
+        fn fork_is_durable(&self) -> bool {
+            self.inner.fork_is_durable()
+        }
+        fn keeps_inodes(&self) -> bool {
+            self.inner.keeps_inodes()
+        }
+        fn generation_of(&self, parent: BorrowedFd<'_>, name: &[u8], stat: &Statx) -> u64 {
+            self.inner.generation_of(parent, name, stat)
+        }
+    }
+
+    /// Goal: where a fork is not durable by itself, its files are on disk before the state that says they are there.
+    #[test]
+    fn a_copied_branch_is_durable_before_its_state() {
+        let pool = tempfile::TempDir::new().unwrap();
+        let inner: Arc<dyn Engine> = Arc::new(crate::engine::copy::Copy::for_dir(pool.path()).unwrap());
+        let engine = Arc::new(Noting { inner, synced: Mutex::default() });
+        let options = Options { reserve: Reserve { percent: 0, bytes_min: 1 << 20 }, ..Options::default() };
+        let store = Store::open_on(Arc::clone(&engine) as Arc<_>, pool.path(), None, options).unwrap();
+        let name = BranchName { role: "cleo".parse().unwrap(), run: RunId::random() };
+        engine.synced.lock().clear();
+        let branch = store.fork(&name, &store.core.options.founder, Limits::NONE, None).unwrap();
+        assert_eq!(*engine.synced.lock(), [(branch.live().path().to_owned(), false)]);
+    }
 }

@@ -314,7 +314,15 @@ fn checkpoint_and_restore(pool: &TestPool) {
     put(&branch, "/shared/later/y", b"y");
     remove(&branch, "/shared/gone/x");
     let now = on_disk(branch.live().path());
-    let tip = branch.restore(good).unwrap();
+    // What is not allowed is not done, also when no commit holds it yet.
+    assert!(matches!(
+        branch.restore(good, &|change| change.path != p("/shared/later/y")),
+        Err(StoreError::NotAllowed(path)) if path == p("/shared/later/y")
+    ));
+    assert_eq!(on_disk(branch.live().path()), now);
+    let restored = branch.restore(good, &|_| true).unwrap();
+    let tip = restored.commit;
+    assert_eq!((restored.changed, committed(&store, restored.before)), (4, now.clone()));
     assert_eq!(on_disk(branch.live().path()), then);
     assert_eq!(committed(&store, tip), then);
     // What was there before is its parent.
@@ -323,7 +331,7 @@ fn checkpoint_and_restore(pool: &TestPool) {
     // Handles of directories that stayed are good.
     assert_eq!(branch.live().path_of(handle).unwrap(), p("/shared"));
     put(&branch, "/shared/f", b"third");
-    branch.restore(parent).unwrap();
+    branch.restore(parent, &|_| true).unwrap();
     assert_eq!(on_disk(branch.live().path()), now);
 }
 

@@ -146,6 +146,11 @@ impl Engine for Btrfs {
         sync_transaction(fd.as_fd())
     }
 
+    fn fork_is_durable(&self) -> bool {
+        // Making a snapshot commits the transaction, with what was written to the source before.
+        true
+    }
+
     fn keeps_inodes(&self) -> bool {
         true
     }

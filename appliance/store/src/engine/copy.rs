@@ -77,6 +77,10 @@ impl Engine for Copy {
         Ok(rustix::fs::syncfs(rustix::fs::openat(CWD, dir, DIR, Mode::empty())?)?)
     }
 
+    fn fork_is_durable(&self) -> bool {
+        false
+    }
+
     fn keeps_inodes(&self) -> bool {
         false
     }

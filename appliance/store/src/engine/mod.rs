@@ -53,6 +53,7 @@ pub enum Frozen {
 /// 7. [`keeps_inodes`](Self::keeps_inodes): does a fork keep inode numbers and generations of the files it was forked from?
 /// 8. [`generation_of`](Self::generation_of) with the inode number names one file for ever within its directory: it stays the
 ///    same while the file lives (writes, renames and restarts included).
+/// 9. [`fork_is_durable`](Self::fork_is_durable): does a fork survive a power cut once it returned, without a sync?
 pub trait Engine: Send + Sync + fmt::Debug {
     /// Short name for logs and the format file.
     fn name(&self) -> &'static str;
@@ -68,6 +69,8 @@ pub trait Engine: Send + Sync + fmt::Debug {
     fn delete(&self, dir: &Path) -> io::Result<()>;
     /// Contract 6.
     fn sync(&self, dir: &Path) -> io::Result<()>;
+    /// Contract 9.
+    fn fork_is_durable(&self) -> bool;
     /// Contract 7.
     fn keeps_inodes(&self) -> bool;
     /// Contract 8. `parent` and `name` lead to the file `stat` was taken of; an empty `name` means `parent` itself.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nas_ledger::{BranchRow, BranchState, LedgerError, NewRecord};
 use nas_policy::{Act, Effect, PolicyRequest, Subject, Target};
-use nas_store::{Branch, CommitReason};
+use nas_store::{Branch, CommitReason, StoreError};
 use nas_trust_core::degradation::VerbClass;
 use nas_types::lease::Action;
 use nas_types::object::Oid;
@@ -113,20 +113,19 @@ impl DoorVerb for BranchRestore {
             Some((_, commit)) => commit,
             None => door.commit_on(&branch, &self.to)?,
         };
-        // What is there now is committed first: a restore can be undone. That commit also shows what it would change.
+        // What is there now is committed first: a restore can be undone.
         branch.commit(CommitReason::Explicit(format!("Before a restore to {}", self.to))).map_err(committing)?;
-        let before = branch.tip();
-        let history = door.inner.store.history();
-        let changes = history.diff(Some(before), to).map_err(card::history_error("comparing commits"))?;
-        if let Some(outside) = changes.iter().find(|change| !lease.paths.allows(&change.path)) {
-            door.inner.refused(lease, "lease-path", &outside.path);
-            return Err(DoorError::Denied {
-                rule: "lease-path".into(),
-                reason: format!("the restore would change {}, which this lease does not hold", outside.path),
-            });
-        }
-        let commit = branch.restore(to).map_err(|error| crate::store_error("restoring", error))?;
-        Ok(BranchRestored { before, commit, changed: changes.len() as u64 })
+        let restored = branch.restore(to, &|change| lease.paths.allows(&change.path)).map_err(|error| match error {
+            StoreError::NotAllowed(outside) => {
+                door.inner.refused(lease, "lease-path", &outside);
+                DoorError::Denied {
+                    rule: "lease-path".into(),
+                    reason: format!("the restore would change {outside}, which this lease does not hold"),
+                }
+            }
+            error => crate::store_error("restoring", error),
+        })?;
+        Ok(BranchRestored { before: restored.before, commit: restored.commit, changed: restored.changed as u64 })
     }
 }
 
