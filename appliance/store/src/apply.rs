@@ -124,27 +124,41 @@ fn rename_in(root: &OwnedFd, temp: &str, parent: &OwnedFd, name: &[u8]) -> Resul
     })
 }
 
-/// Makes a file under a temporary name, lets `fill` write it, and puts it in place.
-fn put_file<E: From<io::Error>>(
+/// A complete file under a temporary name; removed unless it is put in place.
+struct TempFile<'a> {
+    root: &'a OwnedFd,
+    name: Option<String>,
+}
+
+impl TempFile<'_> {
+    fn place(mut self, parent: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+        self.name.take().map_or(Ok(()), |temp| rename_in(self.root, &temp, parent, name))
+    }
+}
+
+impl Drop for TempFile<'_> {
+    fn drop(&mut self) {
+        if let Some(temp) = &self.name {
+            let _ = rustix::fs::unlinkat(self.root, &**temp, AtFlags::empty());
+        }
+    }
+}
+
+/// Makes a file under a temporary name and lets `fill` write it.
+fn fill_file<E: From<io::Error>>(
     root: &OwnedFd,
-    parent: &OwnedFd,
-    name: &[u8],
     mode: u32,
     fill: impl FnOnce(&mut BufWriter<File>) -> Result<(), E>,
-) -> Result<(), E> {
-    let temp = temp_name();
+) -> Result<TempFile<'_>, E> {
+    let name = temp_name();
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(root, &*temp, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from)?;
+    let fd = rustix::fs::openat(root, &*name, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from)?;
+    let temp = TempFile { root, name: Some(name) };
     let mut out = BufWriter::with_capacity(128 * 1024, File::from(fd));
-    let filled = fill(&mut out).and_then(|()| {
-        out.flush()?;
-        Ok(set_mode(out.get_ref().as_fd(), FileKind::File, mode).map_err(io::Error::from)?)
-    });
-    if let Err(e) = filled {
-        let _ = rustix::fs::unlinkat(root, &*temp, AtFlags::empty());
-        return Err(e);
-    }
-    Ok(rename_in(root, &temp, parent, name).map_err(io::Error::from)?)
+    fill(&mut out)?;
+    out.flush()?;
+    set_mode(out.get_ref().as_fd(), FileKind::File, mode).map_err(io::Error::from)?;
+    Ok(temp)
 }
 
 /// An error of writing or of reading history; the first needs its path put on.
@@ -169,10 +183,11 @@ fn put_blob(
     mode: u32,
 ) -> Result<(), StoreError> {
     let fill = |out: &mut BufWriter<File>| history.copy_blob(oid, out).map(|_| ()).map_err(BlobError::History);
-    put_file(root, parent, name, mode, fill).map_err(|e| match e {
+    let temp = fill_file(root, mode, fill).map_err(|e| match e {
         BlobError::Io(e) => StoreError::io("writing", dir)(e),
         BlobError::History(e) => StoreError::history("reading content")(e),
-    })
+    })?;
+    temp.place(parent, name).map_err(|e| StoreError::io("writing", dir)(e.into()))
 }
 
 /// What an import puts at a path.
@@ -198,21 +213,26 @@ impl From<io::Error> for ImportError {
     }
 }
 
-/// Puts one imported entry in place and returns its inode and length. `admit` is asked with the length so far.
-pub(crate) fn import(
-    dir: &Path,
-    path: &TreePath,
+/// An import of which only the last step is left.
+pub(crate) struct Received<'a>(Ready<'a>);
+
+enum Ready<'a> {
+    File(TempFile<'a>),
+    Symlink(Vec<u8>),
+    Dir,
+}
+
+/// Takes in what is imported, beside the tree: this may take as long as its sender likes. `admit` is asked with the length so far.
+pub(crate) fn receive<'a>(
+    root: &'a OwnedFd,
     what: Import<'_>,
     mode: u32,
-    mtime_secs: Option<i64>,
     admit: &mut dyn FnMut(u64) -> Result<(), FsError>,
-) -> Result<(u64, u64), ImportError> {
-    let root = open_root(dir)?;
-    let (parent, name) = make_parents(&root, path).map_err(io::Error::from)?;
-    match what {
-        Import::Dir => put_dir(&parent, &name, mode).map_err(io::Error::from)?,
-        Import::Symlink(target) => put_symlink(&root, &parent, &name, target).map_err(io::Error::from)?,
-        Import::File(reader) => put_file(&root, &parent, &name, mode, |out| {
+) -> Result<Received<'a>, ImportError> {
+    Ok(Received(match what {
+        Import::Dir => Ready::Dir,
+        Import::Symlink(target) => Ready::Symlink(target.to_vec()),
+        Import::File(reader) => Ready::File(fill_file(root, mode, |out| {
             let mut buffer = vec![0; 128 * 1024];
             let mut size = 0u64;
             loop {
@@ -226,14 +246,29 @@ pub(crate) fn import(
                 admit(size).map_err(ImportError::Refused)?;
                 out.write_all(&buffer[..got])?;
             }
-        })?,
+        })?),
+    }))
+}
+
+/// Puts what was received in place and returns its inode and length.
+pub(crate) fn place(
+    root: &OwnedFd,
+    path: &TreePath,
+    received: Received<'_>,
+    mode: u32,
+    mtime_secs: Option<i64>,
+) -> io::Result<(u64, u64)> {
+    let (parent, name) = make_parents(root, path)?;
+    match received.0 {
+        Ready::Dir => put_dir(&parent, &name, mode)?,
+        Ready::Symlink(target) => put_symlink(root, &parent, &name, &target)?,
+        Ready::File(temp) => temp.place(&parent, &name)?,
     }
     if let Some(secs) = mtime_secs {
         let time = rustix::fs::Timespec { tv_sec: secs, tv_nsec: 0 };
         let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
-        rustix::fs::utimensat(&parent, &*name, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(io::Error::from)?;
+        rustix::fs::utimensat(&parent, &*name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
     }
-    let seen = rustix::fs::statx(&parent, &*name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS);
-    let seen = seen.map_err(io::Error::from)?;
+    let seen = rustix::fs::statx(&parent, &*name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)?;
     Ok((seen.stx_ino, seen.stx_size))
 }

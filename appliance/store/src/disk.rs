@@ -23,7 +23,8 @@ pub(crate) const BENEATH: ResolveFlags =
 pub(crate) const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 pub(crate) const FILE: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const LINK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Names of files half written by [`crate::apply`], in the root of the directory. Removed when met.
+/// Names of files half written by [`crate::apply`], in the root of the directory. Removed when met after a crash;
+/// clients can neither see nor make them.
 pub(crate) const TEMP_PREFIX: &str = ".nas-incoming-";
 
 /// Largest file that is hashed in memory while scanning.

@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nas_store::{Branch, CommitReason, Limits, Options, Reserve, Store};
+use nas_store::{Branch, CommitReason, Import, Limits, Options, Reserve, Store};
 use nas_types::fs::{CreateHow, FsError, SetAttr, Stability};
 use nas_types::id::{LeaseId, RunId};
 use nas_types::lease::BranchName;
@@ -17,7 +17,12 @@ use nas_types::path::{Name, TreePath};
 mod pools;
 use pools::TestPool;
 
-on_every_engine!(every_name_of_a_file_is_committed, half_a_setattr_is_noted);
+on_every_engine!(
+    every_name_of_a_file_is_committed,
+    half_a_setattr_is_noted,
+    a_slow_import_stops_nobody,
+    names_of_incoming_files_are_ours,
+);
 
 fn p(text: &str) -> TreePath {
     TreePath::parse(text).unwrap()
@@ -129,4 +134,77 @@ fn half_a_setattr_is_noted(pool: &TestPool) {
     assert_eq!(fs::read(&file).unwrap(), b"l", "the first half happened");
     let tip = commit(&branch);
     assert_eq!(text(&store, tip, "/shared/f"), "l");
+}
+
+/// Reads "slow", after everything else was done that must not wait for it.
+struct Slow<'a> {
+    branch: &'a Arc<Branch>,
+    left: &'static [u8],
+}
+
+impl std::io::Read for Slow<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        if self.left.len() == 4 {
+            let (branch, done) = (Arc::clone(self.branch), std::sync::mpsc::channel());
+            std::thread::spawn(move || {
+                put(&branch, "/shared/quick", b"q");
+                commit(&branch);
+                let root = branch.live().locate(branch.live().root()).unwrap();
+                let listed = branch.live().readdir(&root, 0, 100, false, &mut |_| true).unwrap();
+                done.0.send(listed.entries.len()).unwrap();
+            });
+            let listed = done.1.recv_timeout(Duration::from_secs(60)).expect("a commit waits for an import");
+            assert_eq!(listed, 3, "what comes in is not shown");
+        }
+        let got = self.left.len().min(into.len()).min(1);
+        into[..got].copy_from_slice(&self.left[..got]);
+        self.left = &self.left[got..];
+        Ok(got)
+    }
+}
+
+/// Goal: while an import is received, changes and commits go on; a crash meanwhile is found by its mark.
+fn a_slow_import_stops_nobody(pool: &TestPool) {
+    let store = open(pool);
+    let branch = fork(&store);
+    let mark = branch.live().path().with_file_name("dirty");
+    let mut slow = Slow { branch: &branch, left: b"slow" };
+    branch.import_entry(&p("/shared/d/slow"), Import::File(&mut slow), 0o644, Some(5)).unwrap();
+    assert!(mark.exists());
+    let tip = commit(&branch);
+    assert!(!mark.exists());
+    assert_eq!((text(&store, tip, "/shared/d/slow"), text(&store, tip, "/shared/quick")), ("slow".into(), "q".into()));
+    // One that fails leaves nothing.
+    let failing = &mut std::io::Read::chain(&b"some"[..], Failing);
+    branch.import_entry(&p("/shared/none"), Import::File(failing), 0o644, None).unwrap_err();
+    assert_eq!(fs::read_dir(branch.live().path()).unwrap().count(), 3);
+}
+
+struct Failing;
+
+impl std::io::Read for Failing {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        Err(std::io::Error::other("the sender went away"))
+    }
+}
+
+/// Goal: no file of a user has a name that is removed after a crash; below the root such a name is as good as any.
+fn names_of_incoming_files_are_ours(pool: &TestPool) {
+    const OURS: &str = ".nas-incoming-1";
+    let store = open(pool);
+    let branch = fork(&store);
+    let live = branch.live();
+    let root = live.locate(live.root()).unwrap();
+    let plain = SetAttr::default();
+    assert_eq!(live.create(&root, n(OURS), CreateHow::Guarded(plain)).unwrap_err(), FsError::Access);
+    assert_eq!(live.mkdir(&root, n(OURS), &plain).unwrap_err(), FsError::Access);
+    assert_eq!(live.symlink(&root, n(OURS), b"x", &plain).unwrap_err(), FsError::Access);
+    assert_eq!(live.rename(&root, n("shared"), &root, n(OURS)).unwrap_err(), FsError::Access);
+    put(&branch, "/shared/f", b"x");
+    let file = live.locate_path(&p("/shared/f")).unwrap();
+    assert_eq!(live.link(&file, &root, n(OURS)).unwrap_err(), FsError::Access);
+    assert_eq!(live.lookup(&root, n(OURS)).unwrap_err(), FsError::NotFound);
+    assert!(branch.import_entry(&p(&format!("/{OURS}")), Import::Dir, 0o755, None).is_err());
+    assert!(branch.import_entry(&p(&format!("/{OURS}/x")), Import::Dir, 0o755, None).is_err());
+    put(&branch, &format!("/shared/{OURS}"), b"x");
 }

@@ -7,7 +7,8 @@ use nas_types::path::TreePath;
 
 use super::LiveDir;
 use super::attr::check_mode;
-use crate::apply::{Import, ImportError, import};
+use super::names::is_incoming;
+use crate::apply::{Import, ImportError, place, receive};
 use crate::error::fs_error;
 
 /// Counts a file under a number that no inode has, until it has its own.
@@ -15,7 +16,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl LiveDir {
     /// Puts one entry in place, replacing a file or symlink of that name, and returns its length in bytes.
-    /// Directories above it are made. Durable with the next commit.
+    /// Directories above it are made. Durable with the next commit. While it is received everything else goes on.
     pub fn import_entry(
         &self,
         path: &TreePath,
@@ -24,30 +25,17 @@ impl LiveDir {
         mtime_secs: Option<i64>,
     ) -> Result<u64, FsError> {
         let mode = check_mode(mode)?;
-        let replaced = match self.locate_path(path) {
-            Ok(at) => Some(at),
-            Err(FsError::NotFound | FsError::NotDir) => None,
-            Err(e) => return Err(e),
-        };
-        let (_names, journal) = self.change()?;
+        if path.components().next().is_some_and(is_incoming) {
+            return Err(FsError::Access);
+        }
+        // What comes in lies beside the tree, and commits do not wait for it; only the mark must outlive them.
+        let _incoming = self.journal.as_ref().ok_or(FsError::ReadOnly)?.incoming()?;
         self.usage.check_file()?;
         self.shared.space.admit(4096)?;
         let stand_in = u64::MAX - NEXT.fetch_add(1, Ordering::Relaxed);
-        let mut seen = 0;
-        let mut admit = |size: u64| {
-            self.shared.space.admit(size - seen)?;
-            seen = size;
-            self.usage.charge(stand_in, size)
-        };
-        // Noted before it happens: a part of it may stay when it fails.
-        let parents = (1..path.components().count()).scan(path.clone(), |at, _| {
-            *at = at.split_last()?.0;
-            Some(at.clone())
-        });
-        journal.changed(parents.chain([path.clone()]));
-        let done = import(&self.path, path, what, mode, mtime_secs, &mut admit);
+        let done = self.import_as(stand_in, path, what, mode, mtime_secs);
         self.usage.release(stand_in);
-        let (ino, size) = done.map_err(|e| match e {
+        done.map_err(|e| match e {
             ImportError::Refused(e) => e,
             ImportError::Io(e) => rustix::io::Errno::from_io_error(&e).map_or_else(
                 || {
@@ -56,7 +44,37 @@ impl LiveDir {
                 },
                 fs_error,
             ),
-        })?;
+        })
+    }
+
+    fn import_as(
+        &self,
+        stand_in: u64,
+        path: &TreePath,
+        what: Import<'_>,
+        mode: u32,
+        mtime_secs: Option<i64>,
+    ) -> Result<u64, ImportError> {
+        let mut seen = 0;
+        let mut admit = |size: u64| {
+            self.shared.space.admit(size - seen)?;
+            seen = size;
+            self.usage.charge(stand_in, size)
+        };
+        let received = receive(&self.root, what, mode, &mut admit)?;
+        let replaced = match self.locate_path(path) {
+            Ok(at) => Some(at),
+            Err(FsError::NotFound | FsError::NotDir) => None,
+            Err(e) => return Err(ImportError::Refused(e)),
+        };
+        let (_names, journal) = self.change().map_err(ImportError::Refused)?;
+        // Noted before it happens: a part of it may stay when it fails.
+        let parents = (1..path.components().count()).scan(path.clone(), |at, _| {
+            *at = at.split_last()?.0;
+            Some(at.clone())
+        });
+        journal.changed(parents.chain([path.clone()]));
+        let (ino, size) = place(&self.root, path, received, mode, mtime_secs)?;
         if let Some(old) = replaced.filter(|old| old.attr.kind != FileKind::Dir && old.node.id.ino != ino) {
             self.moves.fetch_add(1, Ordering::AcqRel);
             self.shared.fds.forget(&(self.id, old.node.id));

@@ -12,12 +12,12 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use nas_types::fs::FsError;
 use nas_types::path::TreePath;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Paths changed, and moves of entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -82,6 +82,8 @@ pub(crate) struct Journal {
     mark: PathBuf,
     marking: Mutex<()>,
     marked: AtomicBool,
+    /// Imports being received: their temporary files are found after a crash by the mark.
+    incoming: AtomicUsize,
     dirty: Mutex<DirtySet>,
     last_change: Mutex<Instant>,
     on_change: Mutex<Option<Arc<dyn OnChange>>>,
@@ -99,6 +101,7 @@ impl Journal {
             mark,
             marking: Mutex::new(()),
             marked: AtomicBool::new(false),
+            incoming: AtomicUsize::new(0),
             dirty: Mutex::new(DirtySet::default()),
             last_change: Mutex::new(Instant::now()),
             on_change: Mutex::new(None),
@@ -114,7 +117,18 @@ impl Journal {
         if self.marked.load(Ordering::Acquire) {
             return Ok(());
         }
-        let _one = self.marking.lock();
+        self.write_mark(&self.marking.lock())
+    }
+
+    /// Keeps the mark, also over commits, until what is returned is dropped.
+    pub(super) fn incoming(&self) -> Result<Incoming<'_>, FsError> {
+        let one = self.marking.lock();
+        self.write_mark(&one)?;
+        self.incoming.fetch_add(1, Ordering::AcqRel);
+        Ok(Incoming(self))
+    }
+
+    fn write_mark(&self, _one: &MutexGuard<'_, ()>) -> Result<(), FsError> {
         if !self.marked.load(Ordering::Acquire) {
             let marked = write_mark(&self.mark).or_else(|e| match e.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => remove_room(&self.mark),
@@ -202,7 +216,7 @@ impl Journal {
     /// The commit of everything before the last [`take`](Self::take) is durable: without newer changes the branch is clean.
     pub(crate) fn committed(&self) -> io::Result<()> {
         let _one = self.marking.lock();
-        if self.marked.load(Ordering::Acquire) || self.is_dirty() {
+        if self.marked.load(Ordering::Acquire) || self.is_dirty() || self.incoming.load(Ordering::Acquire) > 0 {
             return Ok(());
         }
         // First: a power cut between the two must leave a branch that is one or the other.
@@ -229,6 +243,15 @@ fn remove_room(mark: &Path) -> io::Result<()> {
     match fs::remove_file(room(mark)) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => File::open(mark.parent().unwrap_or(Path::new("/")))?.sync_all(),
+    }
+}
+
+/// See [`Journal::incoming`].
+pub(super) struct Incoming<'a>(&'a Journal);
+
+impl Drop for Incoming<'_> {
+    fn drop(&mut self) {
+        self.0.incoming.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -12,6 +12,7 @@ use nas_types::path::Name;
 use rustix::fs::{FileType, Mode, RawDir, SeekFrom};
 use rustix::io::Errno;
 
+use super::names::is_hidden;
 use super::resolve::OPEN_DIR;
 use super::{LiveDir, Located};
 use crate::error::fs_error;
@@ -47,7 +48,7 @@ impl LiveDir {
             if entries.len() >= entries_max {
                 return false;
             }
-            if visible(raw.name) {
+            if !is_hidden(at, raw.name) && visible(raw.name) {
                 match self.list_one(&fd, dir.id.ino, &raw, with_attrs) {
                     Ok(Some(entry)) => entries.push(entry),
                     Ok(None) => {}

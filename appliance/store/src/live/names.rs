@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::resolve::{Found, OPEN_FILE};
 use super::{LiveDir, Located};
+use crate::disk::TEMP_PREFIX;
 use crate::error::fs_error;
 use crate::live::attr::{VERIFIER_XATTR, check_mode};
 
@@ -40,6 +41,9 @@ impl LiveDir {
     pub fn lookup(&self, at: &Located, name: Name<'_>) -> Result<Node, FsError> {
         let _names = self.tree.read();
         let (dir, fd) = self.still_dir(at)?;
+        if is_hidden(at, name.as_bytes()) {
+            return Err(FsError::NotFound);
+        }
         let child = self.child(&fd, dir.id.ino, name)?;
         Ok(Node { node: child.node(), attr: self.attr(&child)? })
     }
@@ -298,7 +302,20 @@ impl LiveDir {
     }
 }
 
-/// Path of a child of a located directory.
+/// A name in the root that is ours: a file being received.
+pub(super) fn is_incoming(name: &[u8]) -> bool {
+    name.starts_with(TEMP_PREFIX.as_bytes())
+}
+
+/// Is this child of a located directory a file being received? To a client it is not there.
+pub(super) fn is_hidden(at: &Located, name: &[u8]) -> bool {
+    at.path.is_root() && is_incoming(name)
+}
+
+/// Path of a child of a located directory, for a change of it.
 pub(super) fn child_path(at: &Located, name: Name<'_>) -> Result<TreePath, FsError> {
+    if is_hidden(at, name.as_bytes()) {
+        return Err(FsError::Access);
+    }
     at.path.join(name).map_err(|_| FsError::NameTooLong)
 }
