@@ -33,6 +33,7 @@ on_every_engine!(
     rename_rules,
     stale_after_remove,
     moved_between_decision_and_act,
+    replaced_or_linked_between_decision_and_act,
     quota_holds_under_threads,
     few_descriptors,
     read_only_view,
@@ -401,6 +402,32 @@ fn moved_between_decision_and_act(pool: &TestPool) {
     let decided = live.locate(f).unwrap();
     live.rename(&root(&live), n("u"), &root(&live), n("v")).unwrap();
     live.write(&decided, 0, b"y", Stability::Unstable).unwrap();
+}
+
+/// Goal: what was decided for one file under its known names is not done to another file, or under a name nobody looked at.
+fn replaced_or_linked_between_decision_and_act(pool: &TestPool) {
+    let live = pool.live("a");
+    let r = root(&live);
+    let f = create(&live, &r, "f");
+    let decided = live.lookup(&r, n("f")).unwrap().node.id;
+    live.remove(&r, n("f")).unwrap();
+    mkdir(&live, &r, "f");
+    assert_eq!(live.rename_known(&r, n("f"), decided, &r, n("g")).unwrap_err(), FsError::Later);
+    assert_eq!(live.locate(f), Err(FsError::Stale));
+    let now = live.lookup(&r, n("f")).unwrap().node.id;
+    live.rename_known(&r, n("f"), now, &r, n("g")).unwrap();
+    let h = create(&live, &r, "h");
+    let decided = live.locate(h).unwrap();
+    live.link(&decided, &r, n("elsewhere")).unwrap();
+    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+    assert_eq!(live.write(&decided, 0, b"x", Stability::Unstable).unwrap_err(), FsError::Later);
+    assert_eq!(live.setattr(&decided, &cut, None).unwrap_err(), FsError::Later);
+    assert_eq!(live.link(&decided, &r, n("third")).unwrap_err(), FsError::Later);
+    let again = live.locate_path(&p("/h")).unwrap();
+    live.write(&again, 0, b"x", Stability::Unstable).unwrap();
+    // One name less is no reason to refuse.
+    live.remove(&r, n("elsewhere")).unwrap();
+    live.write(&again, 0, b"y", Stability::Unstable).unwrap();
 }
 
 /// Goal: no overshoot of the quota, however many threads write and create (ganesha 42).

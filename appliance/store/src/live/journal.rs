@@ -211,6 +211,10 @@ impl Journal {
     /// The commit of `older` failed: its paths are dirty again.
     pub(crate) fn put_back(&self, older: DirtySet) {
         self.dirty.lock().put_back(older);
+        // Changes that follow find it dirty already: whoever listens must be told now.
+        if let Some(on_change) = self.on_change.lock().clone() {
+            on_change.became_dirty();
+        }
     }
 
     /// The commit of everything before the last [`take`](Self::take) is durable: without newer changes the branch is clean.

@@ -3,10 +3,10 @@
 //!
 //! **Two steps.** Who authorises by path calls [`LiveDir::locate`] first, decides on [`Located::path`], and hands the same
 //! `Located` to the act. The act checks under the branch's lock that the file is still at that path; when a rename came
-//! between, it does nothing and answers [`FsError::Later`]: locate again.
+//! between, or the file got another name, it does nothing and answers [`FsError::Later`]: locate again.
 //!
-//! **Locks.** `tree` is the branch's lock: ordinary operations hold it for reading, renames, RMDIR and the commit
-//! barrier for writing. The node table and the fd cache have short locks of their own, never held over I/O.
+//! **Locks.** `tree` is the branch's lock: ordinary operations hold it for reading, renames, RMDIR, LINK and
+//! the commit barrier for writing. The node table and the fd cache have short locks of their own, never held over I/O.
 //!
 //! **Finding a file.** [`nodes`] remembers inode → (parent, name). A directory is opened from the root of the branch with
 //! `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)` and kept in the fd cache; a file is one name

@@ -218,9 +218,10 @@ impl LiveDir {
         }
     }
 
-    /// Gives a file one more name (LINK). Who calls has checked both ends.
+    /// Gives a file one more name (LINK). Who calls has checked both ends; a name that came since then is one more to check.
     pub fn link(&self, file: &Located, at: &Located, name: Name<'_>) -> Result<(Wcc, Wcc), FsError> {
-        let (names, journal) = self.change()?;
+        // Alone: no name comes between an act on a file and the check that it has no more than were decided about.
+        let (names, journal) = self.change_alone()?;
         let found = self.still_at(file)?;
         let (dir, fd) = self.still_dir(at)?;
         if found.kind == FileKind::Dir {

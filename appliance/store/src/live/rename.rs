@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use nas_types::fs::{FileKind, FsError, Node, Wcc};
+use nas_types::fs::{FileKind, FsError, Node, NodeId, Wcc};
 use nas_types::path::Name;
 use rustix::io::Errno;
 
@@ -33,10 +33,37 @@ impl LiveDir {
         to: &Located,
         to_name: Name<'_>,
     ) -> Result<Renamed, FsError> {
+        self.rename_any(from, from_name, None, to, to_name)
+    }
+
+    /// Like [`rename`](Self::rename), for who decided about the file `known`: when another has its name by now, nothing happens,
+    /// and the answer is [`FsError::Later`].
+    pub fn rename_known(
+        &self,
+        from: &Located,
+        from_name: Name<'_>,
+        known: NodeId,
+        to: &Located,
+        to_name: Name<'_>,
+    ) -> Result<Renamed, FsError> {
+        self.rename_any(from, from_name, Some(known), to, to_name)
+    }
+
+    fn rename_any(
+        &self,
+        from: &Located,
+        from_name: Name<'_>,
+        known: Option<NodeId>,
+        to: &Located,
+        to_name: Name<'_>,
+    ) -> Result<Renamed, FsError> {
         let (names, journal) = self.change_alone()?;
         let (from_dir, from_fd) = self.still_dir(from)?;
         let (to_dir, to_fd) = self.still_dir(to)?;
         let moved = self.child(&from_fd, from_dir.id.ino, from_name)?;
+        if known.is_some_and(|known| known != moved.id) {
+            return Err(FsError::Later);
+        }
         let replaced = match self.child(&to_fd, to_dir.id.ino, to_name) {
             Ok(found) => Some(found),
             Err(FsError::NotFound) => None,

@@ -143,9 +143,14 @@ impl LiveDir {
         Ok(Node { node: parent.node(), attr: self.attr(&parent)? })
     }
 
-    /// Finds `at` again and makes sure that it is where the caller decided about it. Under the branch's lock.
+    /// Finds `at` again and makes sure that it is where the caller decided about it, under no more names than it had then.
+    /// Under the branch's lock.
     pub(super) fn still_at(&self, at: &Located) -> Result<Found, FsError> {
         let found = self.find(at.node)?;
+        if found.kind != FileKind::Dir && found.stat.stx_nlink > at.attr.nlink {
+            // It has a name that nobody decided about.
+            return Err(FsError::Later);
+        }
         if self.moves.load(Ordering::Acquire) != at.seen && self.path_held(&found)? != at.path {
             // It has another name now. If the old one is gone, decide again; a hard link's other name is as good.
             let same = self.nodes.lock().links_of(found.id.ino);

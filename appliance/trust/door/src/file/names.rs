@@ -125,7 +125,7 @@ impl Mounted {
                     }
                 }
             }
-            let renamed = live.rename(at, legal(name)?, &to_at, legal(to_name)?)?;
+            let renamed = live.rename_known(at, legal(name)?, moved.node.id, &to_at, legal(to_name)?)?;
             Ok((self.shown_wcc(renamed.from_dir, &at.path), self.shown_wcc(renamed.to_dir, &to_at.path)))
         })
     }
