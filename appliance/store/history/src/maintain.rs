@@ -96,7 +96,6 @@ impl History {
         let new = writer.finish()?;
         failpoint::hit("history.consolidate.written");
         self.remove_packs(&packs, new.as_deref())?;
-        self.reader().has(Oid([0; 20]));
         Ok(Consolidated { packs_before, packs_after: packs_before - joined + 1 })
     }
 
@@ -138,7 +137,14 @@ impl History {
     }
 
     /// Removes packs whose objects are elsewhere or unreachable, except `new`, which may have the name of one of them.
+    /// Readers look at the packs again afterwards, also when only some could be removed.
     fn remove_packs(&self, packs: &[Pack], new: Option<&Path>) -> Result<()> {
+        let removed = self.remove_each(packs, new);
+        self.reader().has(Oid([0; 20]));
+        removed
+    }
+
+    fn remove_each(&self, packs: &[Pack], new: Option<&Path>) -> Result<()> {
         for pack in packs {
             let path = pack.idx.with_extension("pack");
             if new == Some(path.as_path()) {
@@ -187,7 +193,6 @@ impl History {
             return Ok(Pruned::Busy);
         }
         self.remove_packs(&with_garbage, new.as_deref())?;
-        self.reader().has(Oid([0; 20]));
         Ok(Pruned::Done { objects: dead.len() })
     }
 

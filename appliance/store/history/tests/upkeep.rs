@@ -126,3 +126,35 @@ fn squash_keeps_the_result_only() {
     assert_eq!(history.diff(Some(base), squashed).unwrap().len(), 1);
     fsck(&history);
 }
+
+/// Goal: when not all joined packs can be removed, readers go on.
+#[test]
+fn a_pack_that_cannot_be_removed() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root, for a file that cannot be removed");
+        return;
+    }
+    let tmp = tempfile::tempdir().unwrap();
+    let history = History::open(tmp.path()).unwrap();
+    let commits: Vec<_> =
+        (0..12).map(|n| commit_main(&history, vec![file(format!("f{n}"), format!("{n}\n"))])).collect();
+    drop(history);
+    // It knows the packs, and has opened none that it will need.
+    let history = History::open(tmp.path()).unwrap();
+    history.commit_info(commits[0]).unwrap();
+    let dir = history.dir().join("objects/pack");
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let last = entries
+        .filter(|path| path.extension().is_some_and(|ext| ext == "pack"))
+        .max_by_key(|path| path.metadata().unwrap().len())
+        .unwrap();
+    rustix::mount::mount_bind(&last, &last).unwrap();
+    let joined = history.consolidate();
+    let read: Vec<_> = commits.iter().map(|commit| history.diff(None, *commit).map(|changes| changes.len())).collect();
+    rustix::mount::unmount(&last, rustix::mount::UnmountFlags::DETACH).unwrap();
+    joined.unwrap_err();
+    for (n, found) in read.into_iter().enumerate() {
+        assert_eq!(found.unwrap(), n + 1);
+    }
+    fsck(&history);
+}
