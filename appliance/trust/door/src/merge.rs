@@ -94,7 +94,13 @@ impl Inner {
                 Ok(MergeEnd::TooLate)
             }
             Err(error) => {
-                self.store.abandon(staged);
+                // Only when it is certain that nothing was written may the generation go now. A transaction whose fate is
+                // not known can still turn up at the next start, which keeps what the pointer names and removes the rest.
+                if error.is_full() {
+                    self.store.abandon(staged);
+                } else {
+                    drop(staged);
+                }
                 self.aborted("merge", intent.seq, &error.to_string());
                 Err(DoorError::Ledger(error))
             }

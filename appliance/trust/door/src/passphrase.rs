@@ -25,8 +25,18 @@ pub(crate) fn hash(passphrase: &Secret) -> Result<String, DoorError> {
             reason: format!("it has {length} bytes; choose {PASSPHRASE_BYTES_MIN} to {PASSPHRASE_BYTES_MAX}"),
         });
     }
-    let hash = Argon2::default().hash_password(passphrase.reveal().as_bytes()).map_err(broken)?;
-    Ok(hash.to_string())
+    let hash = on_a_thread_of_its_own(|| Argon2::default().hash_password(passphrase.reveal().as_bytes()));
+    Ok(hash?.map_err(broken)?.to_string())
+}
+
+/// Hashing takes 19 MiB. On any of the many threads that serve requests the allocator would keep them for that thread;
+/// on a thread that ends they go to the next one that hashes.
+fn on_a_thread_of_its_own<T: Send>(hash: impl FnOnce() -> T + Send) -> Result<T, DoorError> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("passphrase".to_owned()).spawn_scoped(scope, hash);
+        let hashed = thread.map_err(|_| DoorError::Busy { retry_after_seconds: 1 })?.join();
+        Ok(hashed.expect("because hashing does not panic"))
+    })
 }
 
 fn broken(error: argon2::password_hash::Error) -> DoorError {
@@ -55,7 +65,9 @@ impl Guard {
             source: error.to_string().into(),
         })?;
         // argon2 compares in constant time.
-        if Argon2::default().verify_password(given.reveal().as_bytes(), &parsed).is_ok() {
+        let right =
+            on_a_thread_of_its_own(|| Argon2::default().verify_password(given.reveal().as_bytes(), &parsed).is_ok());
+        if right? {
             *self = Self::default();
             return Ok(());
         }

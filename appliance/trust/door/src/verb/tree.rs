@@ -77,13 +77,16 @@ impl DoorVerb for TreeLog {
                 commit
             }
         };
-        let mut commits =
-            door.inner.store.history().log(from, most + 1).map_err(card::history_error("reading the log"))?;
-        if let Some(end) = commits.iter().position(|commit| Some(commit.oid) == base) {
-            commits.truncate(end);
+        // The first parents: on main one merge after the other, without the lines that were merged.
+        let mut commits = Vec::new();
+        let mut at = Some(from);
+        while let Some(oid) = at.filter(|oid| commits.len() < most && Some(*oid) != base) {
+            let commit = door.inner.store.history().commit_info(oid).map_err(card::history_error("reading the log"))?;
+            at = commit.parents.first().copied();
+            commits.push(info(commit));
         }
-        let cursor = commits.get(most).map(|commit| commit.oid.to_string());
-        Ok(TreeLogAnswer { commits: commits.into_iter().take(most).map(info).collect(), cursor })
+        let cursor = at.filter(|oid| Some(*oid) != base).map(|oid| oid.to_string());
+        Ok(TreeLogAnswer { commits, cursor })
     }
 }
 
