@@ -285,19 +285,17 @@ mod tests {
     /// Goal: of two writes side by side the longer one counts, whichever comes first.
     #[test]
     fn the_longer_of_two_writes_counts() {
-        const INODES: std::ops::Range<u64> = 1..5_000;
-        let usage = Usage::new(Limits::NONE);
-        let both = std::sync::Barrier::new(2);
-        let write = |bytes| {
-            for ino in INODES {
-                both.wait();
-                usage.charge_at_least(ino, bytes).unwrap();
-            }
-        };
+        const INODES: u64 = 100_000;
+        let (usage, start) = (Usage::new(Limits::NONE), std::sync::Barrier::new(4));
         std::thread::scope(|s| {
-            s.spawn(|| write(10));
-            write(20);
+            for bytes in [10, 20, 10, 20] {
+                let (usage, start) = (&usage, &start);
+                s.spawn(move || {
+                    start.wait();
+                    (0..INODES).for_each(|ino| usage.charge_at_least(ino, bytes).unwrap());
+                });
+            }
         });
-        assert_eq!(usage.bytes(), 20 * (INODES.end - INODES.start));
+        assert_eq!(usage.bytes(), 20 * INODES);
     }
 }

@@ -28,6 +28,8 @@ on_every_engine!(
     merged_pins_go_forward_only,
     an_old_ledger_is_refused,
     a_late_stage_stays_for_the_next_start,
+    recycled_branch_is_gone,
+    wrong_ledger_is_refused,
 );
 
 fn options() -> Options {
@@ -214,4 +216,44 @@ fn a_late_stage_stays_for_the_next_start(pool: &TestPool) {
     let store = open(pool, Some(decided));
     assert_eq!(store.main().pointer(), decided);
     assert_eq!(fs::read(store.main().live().path().join("shared/two")).unwrap(), b"2");
+}
+
+/// Goal: recycling removes files, refs and checkpoints; a pin stays until it is released.
+fn recycled_branch_is_gone(pool: &TestPool) {
+    let store = open(pool, None);
+    let branch = fork(&store);
+    let name = branch.name().clone();
+    assert!(matches!(store.fork(&name, &provenance(), Limits::NONE, None), Err(StoreError::BranchExists(_))));
+    put(&branch, "/shared/f", b"x");
+    branch.checkpoint("c").unwrap();
+    let gate = GateId::random();
+    let Pinned::Commit(pinned) = branch.pin(gate, "m").unwrap() else { panic!("nothing pinned") };
+    drop(branch);
+    store.recycle(&name).unwrap();
+    store.flush_reaper();
+    assert!(store.branch(&name).is_none());
+    assert_eq!(fs::read_dir(pool.path("branch")).unwrap().count(), 0);
+    assert_eq!(store.history().list_refs(&format!("refs/heads/{name}")).unwrap().len(), 0);
+    assert_eq!(store.history().list_refs("refs/nas/checkpoint/").unwrap().len(), 0);
+    assert_eq!(store.pinned(gate).unwrap(), Some(pinned));
+    // Next morning: the branch is recycled, its pin still merges.
+    let prepared = clean(store.prepare_merge(pinned).unwrap());
+    let staged = store.stage(&prepared, &provenance(), "late").unwrap();
+    store.publish(staged).unwrap();
+    store.unpin(gate).unwrap();
+    assert!(matches!(store.recycle(&name), Err(StoreError::NoBranch(_))));
+}
+
+/// Goal: a store whose ledger was lost is not overwritten with an empty main.
+fn wrong_ledger_is_refused(pool: &TestPool) {
+    let store = open(pool, None);
+    drop(store);
+    // Before anything was merged the same start may be tried again.
+    let store = open(pool, None);
+    let branch = fork(&store);
+    put(&branch, "/shared/f", b"x");
+    merge(&store, pin(&branch));
+    drop((branch, store));
+    assert!(matches!(Store::open(&pool.pool.path, None, options()), Err(StoreError::Damaged { .. })));
+    assert!(fs::read_dir(pool.path("gen")).unwrap().count() >= 1);
 }

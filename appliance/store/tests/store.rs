@@ -34,10 +34,8 @@ on_every_engine!(
     crash_leftovers_are_cleaned,
     two_merges_prepared_on_one_generation,
     abandoned_stage_leaves_nothing,
-    recycled_branch_is_gone,
     quota_counts_after_restart,
     import_and_merge,
-    wrong_ledger_is_refused,
     next_generation_is_made_by_snapshot,
 );
 
@@ -529,32 +527,6 @@ fn abandoned_stage_leaves_nothing(pool: &TestPool) {
     assert_eq!(store.main().pointer().number, 1);
 }
 
-/// Goal: recycling removes files, refs and checkpoints; a pin stays until it is released.
-fn recycled_branch_is_gone(pool: &TestPool) {
-    let store = open(pool);
-    let branch = fork(&store);
-    let name = branch.name().clone();
-    assert!(matches!(store.fork(&name, &provenance(), Limits::NONE, None), Err(StoreError::BranchExists(_))));
-    put(&branch, "/shared/f", b"x");
-    branch.checkpoint("c").unwrap();
-    let gate = GateId::random();
-    let Pinned::Commit(pinned) = branch.pin(gate, "m").unwrap() else { panic!("nothing pinned") };
-    drop(branch);
-    store.recycle(&name).unwrap();
-    store.flush_reaper();
-    assert!(store.branch(&name).is_none());
-    assert_eq!(fs::read_dir(pool.path("branch")).unwrap().count(), 0);
-    assert_eq!(store.history().list_refs(&format!("refs/heads/{name}")).unwrap().len(), 0);
-    assert_eq!(store.history().list_refs("refs/nas/checkpoint/").unwrap().len(), 0);
-    assert_eq!(store.pinned(gate).unwrap(), Some(pinned));
-    // Next morning: the branch is recycled, its pin still merges.
-    let prepared = clean(store.prepare_merge(pinned).unwrap());
-    let staged = store.stage(&prepared, &provenance(), "late").unwrap();
-    store.publish(staged).unwrap();
-    store.unpin(gate).unwrap();
-    assert!(matches!(store.recycle(&name), Err(StoreError::NoBranch(_))));
-}
-
 /// Goal (BRANCH-6): the quota holds over a restart, counts main's files only when changed, and counts objects.
 fn quota_counts_after_restart(pool: &TestPool) {
     let store = open(pool);
@@ -604,22 +576,6 @@ fn import_and_merge(pool: &TestPool) {
     assert_eq!(live.len(), 3 + 1 + 7 + 200 + 2);
     merge(&store, &branch);
     assert_eq!(on_disk(store.main().live().path()), live);
-}
-
-/// Goal: a store whose ledger was lost is not overwritten with an empty main.
-fn wrong_ledger_is_refused(pool: &TestPool) {
-    let store = open(pool);
-    let first = store.main().pointer();
-    drop(store);
-    // Before anything was merged the same start may be tried again.
-    let store = open(pool);
-    let branch = fork(&store);
-    put(&branch, "/shared/f", b"x");
-    merge(&store, &branch);
-    drop((branch, store));
-    assert!(matches!(Store::open(&pool.pool.path, None, options()), Err(StoreError::Damaged { .. })));
-    assert!(fs::read_dir(pool.path("gen")).unwrap().count() >= 1);
-    let _ = first;
 }
 
 /// Goal: generation n+1 keeps the inodes of n (never those of the branch), so a branch's file cannot be taken for main's.
