@@ -81,7 +81,8 @@ impl Drop for Pool {
         if self.mounted {
             // Detached lazily: files still open in it stay usable, the loop device goes with the last one.
             if let Err(e) = rustix::mount::unmount(&self.path, UnmountFlags::DETACH) {
-                tracing::warn!(path = %self.path.display(), error = %e, "the pool stays mounted");
+                // The daemon gave up the right to do this when it started.
+                tracing::info!(path = %self.path.display(), error = %e, "the pool stays mounted for the next start; root can umount it");
             }
         }
     }

@@ -473,11 +473,7 @@ impl Show for RecordVerified {
     fn show(&self, _: &Here) -> String {
         if !self.ok {
             let seq = self.first_bad.map_or_else(String::new, |seq| format!(" · first bad record {seq}"));
-            return format!(
-                "NOT verified{seq} · the box says its head is {}:{}\n",
-                self.head.seq,
-                visible(&self.head.hash)
-            );
+            return format!("NOT verified{seq} · good up to {}:{}\n", self.head.seq, visible(&self.head.hash));
         }
         let mut out = format!(
             "verified · {} on {} · head {}:{}\n",

@@ -38,7 +38,8 @@ impl Device {
         let mut command = Command::new(bin.join("nasd"));
         command.arg("--data").arg(&data).args(["--http", &http, "--nfs", &nfs]).stdin(Stdio::null());
         // A group of its own: Ctrl-C ends the demo, not the box it leaves running.
-        command.stdout(File::create(&out)?).stderr(File::create(data.join("nasd.log"))?).process_group(0);
+        let own = |path: &Path| File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
+        command.stdout(own(&out)?).stderr(own(&data.join("nasd.log"))?).process_group(0);
         // A smaller image and reserve than an appliance has: this is a demo on a developer's disk.
         command.args(["--image-mib", "8192", "--reserve-mib", "256"]);
         let nasd = command.spawn().context("starting nasd")?;
@@ -108,9 +109,16 @@ impl Device {
         self.data.join("demo.passphrase")
     }
 
-    /// Process id of nasd, which goes on.
-    pub(super) fn leave_running(&self) -> u32 {
-        self.nasd.id()
+    /// How to stop nasd, which goes on.
+    pub(super) fn leave_running(&self) -> String {
+        let pool = self.data.join("pool");
+        let kill = format!("kill {}", self.nasd.id());
+        if self.pool_is_mounted() { format!("{kill}; sleep 2; umount {}", pool.display()) } else { kill }
+    }
+
+    fn pool_is_mounted(&self) -> bool {
+        let pool = format!(" {} ", self.data.join("pool").display());
+        std::fs::read_to_string("/proc/self/mounts").is_ok_and(|mounts| mounts.contains(&pool))
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -131,8 +139,8 @@ impl Device {
         println!("$ nas {}", quoted.collect::<Vec<_>>().join(" "));
         let output = self.command(arguments).output().context("starting nas")?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        print!("{said}");
-        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+        // What was said before and beside the answer comes before it here too.
+        print!("{}{said}", String::from_utf8_lossy(&output.stderr));
         ensure!(output.status.success(), "'nas {}' failed: {}", arguments.first().unwrap_or(&""), output.status);
         Ok(said)
     }
@@ -168,7 +176,7 @@ impl Device {
         };
         ensure!(status.success(), "nasd ended with {status}");
         // nasd has no right to unmount what it was started with as root.
-        if std::fs::read_to_string("/proc/self/mounts")?.contains(&*self.data.join("pool").to_string_lossy()) {
+        if self.pool_is_mounted() {
             run(Command::new("umount").arg(self.data.join("pool")))?;
         }
         Ok(())

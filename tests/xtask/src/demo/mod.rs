@@ -50,8 +50,9 @@ pub(crate) fn run(arguments: &DemoArgs) -> anyhow::Result<()> {
         return device.stop();
     }
     println!("The box is running at {} and goes on when this ends.", device.url());
-    println!("  try:  NAS_STATE_DIR={} {} status", device.state_dir().display(), device.nas().display());
-    println!("  stop: kill {}", device.leave_running());
+    let state = device.state_dir().display().to_string();
+    println!("  try:  NAS_URL={} NAS_STATE_DIR={state} {} status", device.url(), device.nas().display());
+    println!("  stop: {}", device.leave_running());
     println!("The demo's passphrase is in {}; a real one is on no disk.", device.passphrase_file().display());
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nas_ledger::{BranchRow, BranchState, LedgerError, NewRecord};
+use nas_ledger::{BranchRow, BranchState, LedgerError, NewRecord, RunRow, RunState};
 use nas_policy::{Act, Effect, PolicyRequest, Subject, Target};
 use nas_store::{Branch, CommitReason, StoreError};
 use nas_trust_core::degradation::VerbClass;
@@ -271,6 +271,11 @@ impl Inner {
             }
             let row = BranchRow { state: BranchState::Recycled, ..row };
             tx.update(&row)?;
+            // Without its branch the run is over.
+            let over = tx.need::<RunRow>(&run.id)?;
+            if over.state == RunState::Active {
+                tx.update(&RunRow { state: RunState::Ended, ended_at: Some(now.wall), ..over })?;
+            }
             manifest.store(tx, now.wall)?;
             for lease in &leases {
                 tx.store_lease_time(lease.id, &lease.expire(&now))?;

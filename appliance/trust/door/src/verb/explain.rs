@@ -8,7 +8,7 @@ use nas_types::id::RunId;
 use nas_types::object::Oid;
 use nas_types::verb::{CommitInfo, ExplainCommit, Explanation, GateDecision, GateExplained, RecordInfo};
 
-use super::gate::read_line;
+use super::gate::{read_before, read_line};
 use super::tree;
 use crate::caller::Who;
 use crate::{Caller, Door, DoorError, DoorVerb, card};
@@ -41,7 +41,14 @@ impl DoorVerb for ExplainCommit {
         }
         let mut records = records;
         let mut gate = door.inner.ledger.read(|reader| reader.gate_of_merge(oid)).map_err(DoorError::Ledger)?;
-        let mut read = run.map_or_else(|| Ok(Vec::new()), |run| door.reads_of(run))?;
+        // What had been read when the gate was asked; without one, what the run has read up to now.
+        let mut read = match gate.as_ref().and_then(read_before) {
+            Some(read) => read,
+            None => {
+                let lines = run.map_or_else(|| Ok(Vec::new()), |run| door.reads_of(run))?;
+                lines.into_iter().map(read_line).collect()
+            }
+        };
         let mut changes = if kept {
             let parent = commit.parents.first().copied();
             let compared = door.inner.store.history().diff(parent, oid);
@@ -66,7 +73,7 @@ impl DoorVerb for ExplainCommit {
             run: run.map(|run| door.run_info(run)).transpose()?,
             lease: lease.map(|lease| door.inner.lease_info(&lease)),
             gate: gate.map(explained),
-            read: read.into_iter().map(read_line).collect(),
+            read,
             note: (!kept).then(|| GONE.to_owned()),
             changes,
             records,

@@ -114,6 +114,12 @@ impl DoorVerb for GateShow {
     }
 }
 
+/// What the run had read when it asked for the gate, as far as its card says.
+pub(super) fn read_before(row: &GateRow) -> Option<Vec<ReadSummary>> {
+    let stored: StoredCard = serde_json::from_value(row.card.clone()).ok()?;
+    (stored.read_more == 0).then_some(stored.read)
+}
+
 /// A line of a read manifest as the API shows it.
 pub(super) fn read_line(entry: nas_trust_core::read_manifest::ManifestEntry) -> ReadSummary {
     use nas_trust_core::read_manifest::Ranges;

@@ -21,7 +21,7 @@ impl DoorVerb for OwnerInit {
         let given = *blake3::hash(self.bootstrap.reveal().as_bytes()).as_bytes();
         let wrong = || {
             DoorError::Unauthenticated(
-                "the bootstrap token is not right, or was used: it is in the file 'owner.bootstrap' of the data folder"
+                "the bootstrap token is not right, or was used. A new box has one in the file 'owner.bootstrap' of its data folder; where there is an owner already, sign in with 'nas owner login'"
                     .into(),
             )
         };
