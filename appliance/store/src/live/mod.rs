@@ -200,9 +200,12 @@ impl LiveDir {
     }
 
     /// Takes over where files are from the generation before, whose inode numbers are the same. Every use is checked by statx.
+    /// The former one keeps what it knows: operations that began on it end on it.
     pub(crate) fn adopt_nodes(&self, former: &Self) {
-        let known = std::mem::replace(&mut *former.nodes.lock(), NodeTable::new(former.root_id));
         if former.root_id == self.root_id {
+            let mut known = former.nodes.lock().clone();
+            // What the changes of this generation made is not in it.
+            known.walked = false;
             *self.nodes.lock() = known;
         }
     }

@@ -19,13 +19,13 @@ const DEPTH_MAX: usize = 4096;
 /// One name: the directory's inode and the name in it.
 pub(super) type At = (u64, Box<[u8]>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Slot {
     generation: u64,
     at: At,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct NodeTable {
     root: NodeId,
     dirs: HashMap<u64, Slot>,
