@@ -295,6 +295,9 @@ fn quota(world: &World) -> Result<()> {
     let branch = world.nas.call(Some(&small.token), &BranchShow::default()).map_err(refused)?;
     // The automatic commit may have added its objects since: a few KiB of compressed zeros, and nothing of the file.
     ensure!(branch.used_bytes <= branch.quota_bytes + (256 << 10), "{} bytes are used", branch.used_bytes);
+    // Of the file itself the box took no more than the quota, whatever the kernel still believes of its size.
+    let kept = world.nas.mount(&small, "/shared/launch")?.find("big")?;
+    ensure!(kept.attr.as_ref().is_some_and(|attr| attr.size <= branch.quota_bytes), "{kept:?}");
     world.cleo("rm /small/big; dd if=/dev/zero of=/small/less bs=64k count=16 conv=fsync 2>/dev/null; test $(stat -c %s /small/less) = 1048576")?;
     world.guest.unmount("/small")?;
     Ok(())
