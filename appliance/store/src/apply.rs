@@ -13,6 +13,7 @@ use nas_history::History;
 use nas_types::fs::{FileKind, FsError};
 use nas_types::object::{Change, Entry, EntryKind, Oid};
 use nas_types::path::TreePath;
+use nas_types::time::FileTime;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
@@ -43,14 +44,21 @@ pub(crate) fn apply(dir: &Path, history: &History, changes: &[Change]) -> Result
                     .read_blob(oid, nas_types::path::PATH_BYTES_MAX as u64)
                     .map_err(StoreError::history("reading a symlink"))?;
                 put_symlink(&root, &parent, &name, &target).map_err(failed)?;
+                if let Some(mtime) = new.mtime {
+                    let times = times(mtime);
+                    rustix::fs::utimensat(&parent, &*name, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+                }
             }
             (EntryKind::File, Some(oid)) => {
-                let only_mode = change.old.is_some_and(|old| old.kind == EntryKind::File && old.oid == Some(oid));
-                if only_mode {
+                let same_content = change.old.is_some_and(|old| old.kind == EntryKind::File && old.oid == Some(oid));
+                if same_content {
                     let fd = rustix::fs::openat(&parent, &*name, FILE, Mode::empty()).map_err(failed)?;
                     set_mode(fd.as_fd(), FileKind::File, new.mode).map_err(failed)?;
+                    if let Some(mtime) = new.mtime {
+                        rustix::fs::futimens(&fd, &times(mtime)).map_err(failed)?;
+                    }
                 } else {
-                    put_blob(&root, dir, &parent, &name, history, oid, new.mode)?;
+                    put_blob(&root, dir, &parent, &name, history, &new, oid)?;
                 }
             }
             (EntryKind::File | EntryKind::Symlink, None) => {
@@ -59,6 +67,13 @@ pub(crate) fn apply(dir: &Path, history: &History, changes: &[Change]) -> Result
         }
     }
     Ok(())
+}
+
+/// Sets the time of the last change and leaves that of the last access.
+fn times(mtime: FileTime) -> rustix::fs::Timestamps {
+    let omit = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+    let time = rustix::fs::Timespec { tv_sec: mtime.secs, tv_nsec: mtime.nanos.into() };
+    rustix::fs::Timestamps { last_access: omit, last_modification: time }
 }
 
 fn remove(root: &OwnedFd, path: &TreePath) -> Result<(), Errno> {
@@ -148,6 +163,7 @@ impl Drop for TempFile<'_> {
 fn fill_file<E: From<io::Error>>(
     root: &OwnedFd,
     mode: u32,
+    mtime: Option<FileTime>,
     fill: impl FnOnce(&mut BufWriter<File>) -> Result<(), E>,
 ) -> Result<TempFile<'_>, E> {
     let name = temp_name();
@@ -158,6 +174,9 @@ fn fill_file<E: From<io::Error>>(
     fill(&mut out)?;
     out.flush()?;
     set_mode(out.get_ref().as_fd(), FileKind::File, mode).map_err(io::Error::from)?;
+    if let Some(mtime) = mtime {
+        rustix::fs::futimens(out.get_ref(), &times(mtime)).map_err(io::Error::from)?;
+    }
     Ok(temp)
 }
 
@@ -179,11 +198,11 @@ fn put_blob(
     parent: &OwnedFd,
     name: &[u8],
     history: &History,
+    new: &Entry,
     oid: Oid,
-    mode: u32,
 ) -> Result<(), StoreError> {
     let fill = |out: &mut BufWriter<File>| history.copy_blob(oid, out).map(|_| ()).map_err(BlobError::History);
-    let temp = fill_file(root, mode, fill).map_err(|e| match e {
+    let temp = fill_file(root, new.mode, new.mtime, fill).map_err(|e| match e {
         BlobError::Io(e) => StoreError::io("writing", dir)(e),
         BlobError::History(e) => StoreError::history("reading content")(e),
     })?;
@@ -232,7 +251,7 @@ pub(crate) fn receive<'a>(
     Ok(Received(match what {
         Import::Dir => Ready::Dir,
         Import::Symlink(target) => Ready::Symlink(target.to_vec()),
-        Import::File(reader) => Ready::File(fill_file(root, mode, |out| {
+        Import::File(reader) => Ready::File(fill_file(root, mode, None, |out| {
             let mut buffer = vec![0; 128 * 1024];
             let mut size = 0u64;
             loop {

@@ -461,9 +461,8 @@ impl Branch {
         let _one = self.committing.lock();
         self.commit_one(CommitReason::Propose)?;
         let (base, tip, history) = (self.proposal_base(), self.tip(), &self.core.history);
-        let trees =
-            |oid| history.commit_info(oid).map(|info| info.trees).map_err(StoreError::history("reading a commit"));
-        if trees(base)? == trees(tip)? {
+        // Files that were only touched are nothing to propose.
+        if history.diff(Some(base), tip).map_err(StoreError::history("comparing commits"))?.is_empty() {
             return Ok(Pinned::Unchanged);
         }
         let mut writer = history.writer().map_err(StoreError::history("starting a pack"))?;
@@ -527,7 +526,8 @@ impl Branch {
             }
         };
         let before = self.tip();
-        let changes = self.core.history.diff(Some(before), to).map_err(StoreError::history("comparing commits"))?;
+        let changes =
+            self.core.history.diff_with_times(before, to).map_err(StoreError::history("comparing commits"))?;
         if let Some(refused) = changes.iter().find(|change| !allowed(change)) {
             return Err(StoreError::NotAllowed(refused.path.clone()));
         }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::error::StoreError;
 use crate::live::DirtySet;
-use crate::live::attr::{attr_of, kind_of};
+use crate::live::attr::{attr_of, file_time, kind_of};
 
 pub(crate) const BENEATH: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
@@ -69,18 +69,19 @@ pub(crate) fn edit_of(root: &Arc<OwnedFd>, path: &TreePath, recheck: bool) -> Re
     };
     let seen = stat(&fd)?;
     let Some(kind) = kind_of(&seen) else { return Ok(OnDisk::NotKept(gone())) };
+    let mtime = Some(file_time(seen.stx_mtime));
     let put = match kind {
         FileKind::Fifo | FileKind::Socket => return Ok(OnDisk::NotKept(gone())),
         FileKind::Symlink => {
             let target = rustix::fs::readlinkat(&fd, "", Vec::new())?;
-            Put::Symlink { source: Source::Bytes(target.into_bytes()) }
+            Put::Symlink { mtime, source: Source::Bytes(target.into_bytes()) }
         }
         FileKind::Dir => Put::Dir { mode: client_mode(root, path, &seen)? },
         FileKind::File => {
             let mode = client_mode(root, path, &seen)?;
             let (root, below) = (Arc::clone(root), path.clone());
             let open = Box::new(move || open_content(&root, &below, recheck));
-            Put::File { mode, source: Source::Open { size_hint: seen.stx_size, open } }
+            Put::File { mode, mtime, source: Source::Open { size_hint: seen.stx_size, open } }
         }
     };
     Ok(OnDisk::Edit(Edit::Put { path: path.clone(), put }))

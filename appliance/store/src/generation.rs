@@ -207,7 +207,7 @@ impl Main {
     /// What would bring main to the files of an older commit: a change like any other, on top of what is there.
     pub(crate) fn prepare_restore(&self, core: &Core, to: Oid) -> Result<PreparedMerge, StoreError> {
         let on = self.current().pointer;
-        let changes = core.history.diff(Some(on.commit), to).map_err(StoreError::history("comparing commits"))?;
+        let changes = core.history.diff_with_times(on.commit, to).map_err(StoreError::history("comparing commits"))?;
         Ok(PreparedMerge { on, pinned: None, merged: Merged { changes, blobs: Default::default() } })
     }
 

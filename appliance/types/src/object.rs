@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::path::TreePath;
+use crate::time::FileTime;
 
 /// A Git object id (SHA-1, collision-detecting when computed).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,6 +77,24 @@ pub enum EntryKind {
     Dir,
 }
 
+/// Under which keys a content lies (SPEC FORGET, retention class `sensitive`). Part of every reference to a blob: the same
+/// bytes in two domains are two contents, never shared and never merged as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyDomain {
+    /// The box's own: the domain of everything so far.
+    #[default]
+    Box,
+}
+
+impl KeyDomain {
+    /// Is it the domain that need not be named?
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// One entry of a committed tree: content and meta together (DESIGN §3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Entry {
@@ -87,6 +106,12 @@ pub struct Entry {
     pub oid: Option<Oid>,
     /// Content length in bytes (0 for a directory).
     pub size: u64,
+    /// When a program last changed the content. `None` where it is not known (commits not made here), and for directories.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtime: Option<FileTime>,
+    /// Key domain of the content.
+    #[serde(default, skip_serializing_if = "KeyDomain::is_default")]
+    pub key_domain: KeyDomain,
 }
 
 /// One changed path between two trees. `old` absent: added; `new` absent: deleted.

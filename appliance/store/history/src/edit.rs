@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 
-use nas_types::object::{Change, EntryKind, Oid};
+use nas_types::object::{Change, EntryKind, KeyDomain, Oid};
 use nas_types::path::TreePath;
+use nas_types::time::FileTime;
 
 use crate::error::{HistoryError, Result};
 use crate::object::Objects;
@@ -54,11 +55,15 @@ pub enum Put {
     File {
         /// Permission bits.
         mode: u32,
+        /// When its content last changed, if that is known.
+        mtime: Option<FileTime>,
         /// Content.
         source: Source,
     },
     /// A symbolic link; the content is its target.
     Symlink {
+        /// When it was made, if that is known.
+        mtime: Option<FileTime>,
         /// Target.
         source: Source,
     },
@@ -99,11 +104,12 @@ impl Edit {
     #[must_use]
     pub fn from_change(change: &Change) -> Self {
         let path = change.path.clone();
-        let put = match change.new.map(|new| (new.kind, new.mode, new.oid)) {
-            None => return Self::Remove { path },
-            Some((EntryKind::File, mode, Some(oid))) => Put::File { mode, source: Source::Existing(oid) },
-            Some((EntryKind::Symlink, _, Some(oid))) => Put::Symlink { source: Source::Existing(oid) },
-            Some((_, mode, _)) => Put::Dir { mode },
+        let Some(new) = change.new else { return Self::Remove { path } };
+        let (mode, mtime) = (new.mode, new.mtime);
+        let put = match (new.kind, new.oid) {
+            (EntryKind::File, Some(oid)) => Put::File { mode, mtime, source: Source::Existing(oid) },
+            (EntryKind::Symlink, Some(oid)) => Put::Symlink { mtime, source: Source::Existing(oid) },
+            _ => Put::Dir { mode },
         };
         Self::Put { path, put }
     }
@@ -117,8 +123,18 @@ pub(crate) enum Content {
 }
 
 pub(crate) enum Node {
-    Leaf { kind: EntryKind, mode: u32, content: Content },
+    Leaf(Leaf),
     Dir { mode: u32, body: Body },
+}
+
+/// A file or symlink of the overlay.
+#[derive(Clone, Copy)]
+pub(crate) struct Leaf {
+    pub(crate) kind: EntryKind,
+    pub(crate) mode: u32,
+    pub(crate) mtime: Option<FileTime>,
+    pub(crate) content: Content,
+    pub(crate) key_domain: KeyDomain,
 }
 
 pub(crate) enum Body {
@@ -131,7 +147,9 @@ pub(crate) enum Body {
 impl From<Slot> for Node {
     fn from(slot: Slot) -> Self {
         match slot {
-            Slot::Leaf { kind, mode, oid } => Self::Leaf { kind, mode, content: Content::Known(oid) },
+            Slot::Leaf { kind, mode, oid, key_domain, mtime } => {
+                Self::Leaf(Leaf { kind, mode, mtime, content: Content::Known(oid), key_domain })
+            }
             Slot::Dir { mode, dir } => Self::Dir { mode, body: Body::Stored(dir) },
         }
     }
@@ -186,7 +204,7 @@ impl Overlay {
         let mut at = self.root.open(objects, true)?;
         for name in path.components().take(depth.saturating_sub(1)) {
             let node = at.entry(name.to_vec()).or_insert_with(|| Node::Dir { mode: DIR_MODE, body: empty() });
-            if let Node::Leaf { .. } = node {
+            if let Node::Leaf(_) = node {
                 *node = Node::Dir { mode: DIR_MODE, body: empty() };
             }
             let Node::Dir { body, .. } = node else { unreachable!("it was made a directory above") };
@@ -201,24 +219,17 @@ impl Overlay {
         while let Some(name) = names.next() {
             match body.open(objects, false)?.get_mut(name) {
                 None => return Ok(false),
-                Some(Node::Leaf { .. }) => return Ok(names.peek().is_none()),
+                Some(Node::Leaf(_)) => return Ok(names.peek().is_none()),
                 Some(Node::Dir { body: below, .. }) => body = below,
             }
         }
         Ok(true)
     }
 
-    pub(crate) fn put_leaf(
-        &mut self,
-        objects: &dyn Objects,
-        path: &TreePath,
-        kind: EntryKind,
-        mode: u32,
-        content: Content,
-    ) -> Result<()> {
+    pub(crate) fn put_leaf(&mut self, objects: &dyn Objects, path: &TreePath, leaf: Leaf) -> Result<()> {
         let name = last_name(path, "the root is a directory")?;
         let parent = self.parent(objects, path, true)?.expect("because the parent is made");
-        parent.insert(name, Node::Leaf { kind, mode, content });
+        parent.insert(name, Node::Leaf(leaf));
         Ok(())
     }
 
@@ -286,8 +297,13 @@ fn write_body(store: &mut Store<'_>, body: Body, pending: &[Oid]) -> Result<DirR
     let mut listing = tree::Listing::new();
     for (name, node) in children {
         let slot = match node {
-            Node::Leaf { kind, mode, content: Content::Known(oid) } => Slot::Leaf { kind, mode, oid },
-            Node::Leaf { kind, mode, content: Content::Pending(at) } => Slot::Leaf { kind, mode, oid: pending[at] },
+            Node::Leaf(Leaf { kind, mode, mtime, content, key_domain }) => {
+                let oid = match content {
+                    Content::Known(oid) => oid,
+                    Content::Pending(at) => pending[at],
+                };
+                Slot::Leaf { kind, mode, oid, key_domain, mtime }
+            }
             Node::Dir { mode, body } => Slot::Dir { mode, dir: write_body(store, body, pending)? },
         };
         listing.insert(name, slot);

@@ -33,6 +33,12 @@ pub enum HistoryError {
         /// What is wrong with it.
         why: String,
     },
+    /// Content under keys that this version does not have.
+    #[error("this content is in key domain '{domain}', which this version cannot open: update the box")]
+    KeyDomain {
+        /// Name of the domain.
+        domain: String,
+    },
     /// An object of another kind was expected.
     #[error("object {oid} is a {found}, not a {expected}")]
     WrongKind {

@@ -7,11 +7,12 @@
 //! - Content that both changed is merged by line if it is text and the changes are apart ([`crate::text`]).
 //!   Structured data is not: its lines are not its parts.
 //! - A directory that one side removed while the other put or changed something in it is a conflict.
+//! - A file's time follows the side whose content is taken; a file that was only touched was not changed.
 //! - Two names that differ only in case or Unicode form may exist on one side, but do not newly meet by a merge.
 
 use std::collections::{BTreeMap, HashMap};
 
-use nas_types::object::{Change, Conflict, ConflictKind, EntryKind, Oid};
+use nas_types::object::{Change, Conflict, ConflictKind, Entry, EntryKind, KeyDomain, Oid};
 use nas_types::path::TreePath;
 use unicode_normalization::UnicodeNormalization as _;
 
@@ -20,7 +21,7 @@ use crate::diff;
 use crate::edit::Edit;
 use crate::error::{HistoryError, Result};
 use crate::object::{self, Kind, Objects};
-use crate::read::join;
+use crate::read::{dir_entry, join};
 use crate::renames::Renames;
 use crate::repo::History;
 use crate::text;
@@ -79,12 +80,25 @@ impl History {
         run.ambiguous_renames(base, ours, theirs)?;
         if run.conflicts.is_empty() {
             run.changes.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+            run.changes.iter_mut().for_each(keep_time);
             Ok(Merge::Clean(Merged { changes: run.changes, blobs: run.blobs }))
         } else {
             run.conflicts.sort_by(|a, b| a.path.cmp(&b.path));
             run.conflicts.dedup();
             Ok(Merge::Conflicts(run.conflicts))
         }
+    }
+}
+
+/// A reference to content.
+type Blob = (Oid, KeyDomain);
+
+/// Of a file whose content stays, the time stays.
+fn keep_time(change: &mut Change) {
+    if let (Some(old), Some(new)) = (&change.old, &mut change.new)
+        && (old.kind, old.oid, old.key_domain) == (new.kind, new.oid, new.key_domain)
+    {
+        new.mtime = old.mtime;
     }
 }
 
@@ -145,16 +159,16 @@ impl Run<'_> {
         ours: Option<&Slot>,
         theirs: Option<&Slot>,
     ) -> Result<()> {
-        if ours == theirs {
+        if tree::alike(ours, theirs) {
             let mut alike = Vec::new();
             diff::slots(self.objects, path, base, ours, &mut alike)?;
             self.note_both_removed(alike);
             return Ok(());
         }
-        if theirs == base {
+        if tree::alike(theirs, base) {
             return Ok(());
         }
-        if ours == base {
+        if tree::alike(ours, base) {
             // A directory they removed or replaced is theirs to remove: nothing of ours is in it.
             return diff::slots(self.objects, path, ours, theirs, &mut self.changes);
         }
@@ -231,8 +245,8 @@ impl Run<'_> {
         match three_way(base, ours, theirs) {
             None => self.conflict(path, ConflictKind::Mode),
             Some(mode) if mode != ours => {
-                let entry = |mode| nas_types::object::Entry { kind: EntryKind::Dir, mode, oid: None, size: 0 };
-                self.changes.push(Change { path: path.clone(), old: Some(entry(ours)), new: Some(entry(mode)) });
+                let (old, new) = (dir_entry(ours), dir_entry(mode));
+                self.changes.push(Change { path: path.clone(), old: Some(old), new: Some(new) });
             }
             Some(_) => {}
         }
@@ -267,15 +281,15 @@ impl Run<'_> {
             return Ok(());
         }
         let base = base.filter(|slot| slot.kind() == ours.kind());
-        let oid = |slot: &Slot| match slot {
-            Slot::Leaf { oid, .. } => *oid,
+        let blob = |slot: &Slot| match slot {
+            Slot::Leaf { oid, key_domain, .. } => (*oid, *key_domain),
             Slot::Dir { .. } => unreachable!("only leaves come here"),
         };
         let mode = three_way(base.map(Slot::mode), ours.mode(), theirs.mode());
-        let content = match three_way(base.map(oid), oid(ours), oid(theirs)) {
-            Some(oid) => Some(oid),
+        let content = match three_way(base.map(blob), blob(ours), blob(theirs)) {
+            Some(content) => Some(content),
             None => match base {
-                Some(base) => self.merge_lines(path, ours.kind(), oid(base), oid(ours), oid(theirs))?,
+                Some(base) => self.merge_lines(path, ours.kind(), blob(base), blob(ours), blob(theirs))?,
                 None => {
                     self.conflict(path, ConflictKind::BothAdded);
                     None
@@ -285,31 +299,37 @@ impl Run<'_> {
         if mode.is_none() {
             self.conflict(path, ConflictKind::Mode);
         }
-        let (Some(mode), Some(oid)) = (mode, content) else { return Ok(()) };
+        let (Some(mode), Some((oid, key_domain))) = (mode, content) else { return Ok(()) };
         let old = crate::read::entry(self.objects, ours)?;
+        let mtime = match (oid, key_domain) {
+            content if content == blob(ours) => ours.mtime(),
+            content if content == blob(theirs) => theirs.mtime(),
+            // Made of both.
+            _ => ours.mtime().max(theirs.mtime()),
+        };
         let size = match self.blobs.get(&oid) {
             Some(bytes) => bytes.len() as u64,
             None => self.objects.header(oid)?.1,
         };
-        let new = nas_types::object::Entry { kind: ours.kind(), mode, oid: Some(oid), size };
+        let new = Entry { kind: ours.kind(), mode, oid: Some(oid), size, mtime, key_domain };
         if new != old {
             self.changes.push(Change { path: path.clone(), old: Some(old), new: Some(new) });
         }
         Ok(())
     }
 
-    /// The id of the merged content, or `None` and a conflict.
+    /// The merged content, or `None` and a conflict.
     fn merge_lines(
         &mut self,
         path: &TreePath,
         kind: EntryKind,
-        base: Oid,
-        ours: Oid,
-        theirs: Oid,
-    ) -> Result<Option<Oid>> {
+        (base, _): Blob,
+        (ours, domain): Blob,
+        (theirs, their_domain): Blob,
+    ) -> Result<Option<Blob>> {
         let name = path.split_last().map(|(_, name)| name.as_bytes().to_ascii_lowercase()).unwrap_or_default();
         let extension = name.rsplit(|b| *b == b'.').next().unwrap_or_default();
-        let by_line = kind == EntryKind::File && !STRUCTURED.contains(&extension);
+        let by_line = kind == EntryKind::File && domain == their_domain && !STRUCTURED.contains(&extension);
         let mut merged = None;
         if by_line && self.small_enough(&[base, ours, theirs])? {
             let [base, ours, theirs] = [base, ours, theirs].map(|oid| self.objects.load_kind(oid, Kind::Blob));
@@ -329,7 +349,7 @@ impl Run<'_> {
             return Err(HistoryError::TooLarge { what, found: self.blob_bytes, max: MERGED_BYTES_MAX });
         }
         self.blobs.insert(oid, bytes);
-        Ok(Some(oid))
+        Ok(Some((oid, domain)))
     }
 
     fn small_enough(&self, oids: &[Oid]) -> Result<bool> {

@@ -11,16 +11,22 @@
 //! Names are escaped to `[A-Za-z0-9 ._-]` with `%XX` for all other bytes. Behind a prefix no user's name can
 //! collide with ours, and none is special to git.
 //!
-//! A line has room for more (xattrs, link groups, mtime): readers refuse fields they do not know, so adding one
-//! means a new format number.
+//! - `mtime` of files and symlinks, to the nanosecond. Times alone are no change (see [`crate::diff`]). A directory's
+//!   time follows from what happens in it and is not kept.
+//! - `key_domain` of content that does not lie under the box's own keys. A reader that does not know the domain refuses.
+//!
+//! A line has room for more (xattrs, link groups): readers refuse fields they do not know, so adding one means a new format
+//! number. Format 1 had neither `mtime` nor `key_domain`; it is read, and written for what needs nothing of format 2.
 
-use nas_types::object::EntryKind;
+use nas_types::object::{EntryKind, KeyDomain};
+use nas_types::time::FileTime;
 
 use crate::error::{HistoryError, Result};
 
 /// Name of the blob of lines.
 pub(crate) const LINES: &[u8] = b"meta";
-const FORMAT_LINE: &str = "{\"format\":1}";
+/// The formats, in order. The first line of each blob is one of them.
+const FORMAT_LINES: [&str; 2] = ["{\"format\":1}", "{\"format\":2}"];
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -31,11 +37,38 @@ pub(crate) struct Line {
     /// Octal; absent when it is the default of what Git holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mode: Option<String>,
+    /// When its content last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mtime: Option<FileTime>,
+    /// Absent: the box's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key_domain: Option<String>,
 }
 
 impl Line {
     pub(crate) fn new(name: &[u8], kind: EntryKind, mode: Option<u32>) -> Self {
-        Self { name: escape(name), kind, mode: mode.map(|mode| format!("{mode:04o}")) }
+        let mode = mode.map(|mode| format!("{mode:04o}"));
+        Self { name: escape(name), kind, mode, mtime: None, key_domain: None }
+    }
+
+    /// With what it says about the content.
+    pub(crate) fn of_content(self, key_domain: KeyDomain, mtime: Option<FileTime>) -> Self {
+        // Only the default exists: it is the one that is not written.
+        let KeyDomain::Box = key_domain;
+        Self { mtime, ..self }
+    }
+
+    /// `None`: one that this version does not know.
+    pub(crate) fn key_domain(&self) -> Option<KeyDomain> {
+        self.key_domain.is_none().then(KeyDomain::default)
+    }
+
+    pub(crate) fn domain_text(&self) -> String {
+        self.key_domain.clone().unwrap_or_default()
+    }
+
+    fn format(&self) -> usize {
+        usize::from(self.mtime.is_some() || self.key_domain.is_some())
     }
 
     pub(crate) fn mode(&self) -> Option<u32> {
@@ -49,7 +82,8 @@ impl Line {
 
 /// The blob of these lines.
 pub(crate) fn encode(lines: &[Line]) -> Vec<u8> {
-    let mut out = format!("{FORMAT_LINE}\n").into_bytes();
+    let format = lines.iter().map(Line::format).max().unwrap_or(0);
+    let mut out = format!("{}\n", FORMAT_LINES[format]).into_bytes();
     for line in lines {
         serde_json::to_writer(&mut out, line).expect("because a line holds plain text only");
         out.push(b'\n');
@@ -60,7 +94,7 @@ pub(crate) fn encode(lines: &[Line]) -> Vec<u8> {
 /// The lines of a blob.
 pub(crate) fn decode(oid: nas_types::object::Oid, bytes: &[u8]) -> Result<Vec<Line>> {
     let mut lines = bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty());
-    if lines.next() != Some(FORMAT_LINE.as_bytes()) {
+    if !lines.next().is_some_and(|first| FORMAT_LINES.iter().any(|known| known.as_bytes() == first)) {
         return Err(HistoryError::corrupt(oid, "this meta format is not known"));
     }
     lines.map(|line| serde_json::from_slice(line).map_err(|err| HistoryError::corrupt(oid, err))).collect()
@@ -216,7 +250,15 @@ mod tests {
         let bytes = encode(&lines);
         assert_eq!(bytes, b"{\"format\":1}\n{\"name\":\"a%FF\",\"kind\":\"dir\",\"mode\":\"0700\"}\n{\"name\":\"b\",\"kind\":\"file\"}\n");
         assert_eq!(decode(oid, &bytes).unwrap(), lines);
-        assert!(decode(oid, b"{\"format\":2}\n").is_err());
+        assert!(decode(oid, b"{\"format\":3}\n").is_err());
+        let mtime = Some(FileTime { secs: -2, nanos: 7 });
+        let timed = [Line::new(b"c", EntryKind::File, None).of_content(KeyDomain::Box, mtime)];
+        let bytes = encode(&timed);
+        assert_eq!(bytes, b"{\"format\":2}\n{\"name\":\"c\",\"kind\":\"file\",\"mtime\":\"-2.000000007\"}\n");
+        assert_eq!(decode(oid, &bytes).unwrap(), timed);
+        let sealed =
+            decode(oid, b"{\"format\":2}\n{\"name\":\"d\",\"kind\":\"file\",\"key_domain\":\"k1\"}\n").unwrap();
+        assert_eq!((sealed[0].key_domain(), sealed[0].domain_text()), (None, "k1".to_owned()));
         assert!(decode(oid, b"{\"format\":1}\n{\"name\":\"a\",\"kind\":\"dir\",\"owner\":1}\n").is_err());
     }
 }

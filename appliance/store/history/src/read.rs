@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{BufReader, Write};
 
-use nas_types::object::{Entry, EntryKind, Oid};
+use nas_types::object::{Entry, EntryKind, KeyDomain, Oid};
 use nas_types::path::{Name, TreePath};
 
 use crate::commit;
@@ -22,9 +22,16 @@ pub type NamedEntries = Vec<(Vec<u8>, Entry)>;
 /// A slot as the rest of the system sees it.
 pub(crate) fn entry(objects: &dyn Objects, slot: &Slot) -> Result<Entry> {
     Ok(match *slot {
-        Slot::Dir { mode, .. } => Entry { kind: EntryKind::Dir, mode, oid: None, size: 0 },
-        Slot::Leaf { kind, mode, oid } => Entry { kind, mode, oid: Some(oid), size: objects.header(oid)?.1 },
+        Slot::Dir { mode, .. } => dir_entry(mode),
+        Slot::Leaf { kind, mode, oid, key_domain, mtime } => {
+            Entry { kind, mode, oid: Some(oid), size: objects.header(oid)?.1, mtime, key_domain }
+        }
     })
+}
+
+/// A directory as the rest of the system sees it.
+pub(crate) fn dir_entry(mode: u32) -> Entry {
+    Entry { kind: EntryKind::Dir, mode, oid: None, size: 0, mtime: None, key_domain: KeyDomain::default() }
 }
 
 pub(crate) fn join(dir: &TreePath, name: &[u8], tree: Option<Oid>) -> Result<TreePath> {

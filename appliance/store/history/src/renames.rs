@@ -34,7 +34,7 @@ pub(crate) struct Renames<'a> {
 impl<'a> Renames<'a> {
     pub(crate) fn new(objects: &'a dyn Objects, base: DirRef, ours: DirRef, theirs: DirRef) -> Result<Self> {
         let added = |side| -> Result<Vec<_>> {
-            let changes = diff::trees(objects, base, side)?;
+            let changes = diff::trees(objects, base, side, diff::Times::Ignored)?;
             let leaf = |kind: Option<EntryKind>| matches!(kind, Some(EntryKind::File | EntryKind::Symlink));
             let added = changes.into_iter().filter(|change| !leaf(change.old.map(|entry| entry.kind)));
             let files = added.filter_map(|change| {

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use nas_types::object::{EntryKind, Oid};
+use nas_types::object::{EntryKind, KeyDomain, Oid};
 use nas_types::path::Name;
+use nas_types::time::FileTime;
 
 use crate::error::{HistoryError, Result};
 use crate::meta::{self, Line, Part};
@@ -27,7 +28,7 @@ pub(crate) struct DirRef {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// File or symlink.
-    Leaf { kind: EntryKind, mode: u32, oid: Oid },
+    Leaf { kind: EntryKind, mode: u32, oid: Oid, key_domain: KeyDomain, mtime: Option<FileTime> },
     /// Directory.
     Dir { mode: u32, dir: DirRef },
 }
@@ -43,6 +44,25 @@ impl Slot {
     pub(crate) fn mode(&self) -> u32 {
         match self {
             Self::Leaf { mode, .. } | Self::Dir { mode, .. } => *mode,
+        }
+    }
+
+    /// When its content last changed, if it has any and that is known.
+    pub(crate) fn mtime(&self) -> Option<FileTime> {
+        match self {
+            Self::Leaf { mtime, .. } => *mtime,
+            Self::Dir { .. } => None,
+        }
+    }
+
+    /// The same, times aside: touching a file does not change it.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        match (*self, *other) {
+            (
+                Self::Leaf { kind, mode, oid, key_domain, mtime: _ },
+                Self::Leaf { kind: kind2, mode: mode2, oid: oid2, key_domain: key_domain2, mtime: _ },
+            ) => (kind, mode, oid, key_domain) == (kind2, mode2, oid2, key_domain2),
+            (left, right) => left == right,
         }
     }
 
@@ -80,6 +100,14 @@ fn parse_tree(objects: &dyn Objects, oid: Oid) -> Result<Vec<RawEntry>> {
     parsed.collect()
 }
 
+/// Are the two the same, times aside?
+pub(crate) fn alike(left: Option<&Slot>, right: Option<&Slot>) -> bool {
+    match (left, right) {
+        (Some(left), Some(right)) => left.is_like(right),
+        (left, right) => left.is_none() && right.is_none(),
+    }
+}
+
 fn leaf(oid: Oid, git_mode: u32, tree: Oid) -> Result<Slot> {
     let (kind, mode) = match git_mode & 0o170_000 {
         0o100_000 if git_mode & 0o100 != 0 => (EntryKind::File, EXEC_MODE),
@@ -92,7 +120,7 @@ fn leaf(oid: Oid, git_mode: u32, tree: Oid) -> Result<Slot> {
             ));
         }
     };
-    Ok(Slot::Leaf { kind, mode, oid })
+    Ok(Slot::Leaf { kind, mode, oid, key_domain: KeyDomain::default(), mtime: None })
 }
 
 /// Reads a directory.
@@ -142,11 +170,13 @@ fn read_meta(objects: &dyn Objects, tree: Oid, listing: &mut Listing) -> Result<
             listing.insert(name.clone(), Slot::Dir { mode: DIR_MODE, dir: DirRef::default() });
         }
         // A line about what is no longer there (stock git rewrote the content tree) says nothing.
-        if let (Some(slot), Some(new)) = (listing.get_mut(&name), line.mode())
-            && slot.kind() == line.kind
-            && let Slot::Leaf { mode, .. } | Slot::Dir { mode, .. } = slot
-        {
+        let Some(slot) = listing.get_mut(&name).filter(|slot| slot.kind() == line.kind) else { continue };
+        if let (Slot::Leaf { mode, .. } | Slot::Dir { mode, .. }, Some(new)) = (&mut *slot, line.mode()) {
             *mode = new;
+        }
+        if let Slot::Leaf { key_domain, mtime, .. } = slot {
+            *key_domain = line.key_domain().ok_or_else(|| HistoryError::KeyDomain { domain: line.domain_text() })?;
+            *mtime = line.mtime;
         }
     }
     for (name, sub) in subs {
@@ -168,14 +198,15 @@ pub(crate) fn write(store: &mut Store<'_>, listing: &Listing) -> Result<DirRef> 
     for (name, slot) in listing {
         let hidden = meta::is_hidden(name, slot.kind());
         match *slot {
-            Slot::Leaf { kind, mode, oid } => {
+            Slot::Leaf { kind, mode, oid, key_domain, mtime } => {
                 let git_mode = git_mode(kind, mode);
                 let place = if hidden { &mut beside } else { &mut content };
                 let name_there = if hidden { Part::Leaf.entry_name(name) } else { name.clone() };
                 place.push(RawEntry { name: name_there, mode: git_mode, oid });
                 let default = if git_mode == GIT_EXEC { EXEC_MODE } else { FILE_MODE };
-                if kind == EntryKind::File && mode != default {
-                    lines.push(Line::new(name, kind, Some(mode)));
+                let own_mode = (kind == EntryKind::File && mode != default).then_some(mode);
+                if own_mode.is_some() || mtime.is_some() || !key_domain.is_default() {
+                    lines.push(Line::new(name, kind, own_mode).of_content(key_domain, mtime));
                 }
             }
             Slot::Dir { mode, dir } => {

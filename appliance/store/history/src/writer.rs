@@ -5,12 +5,12 @@ use std::io::Read as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use nas_types::object::{EntryKind, Oid, Provenance};
+use nas_types::object::{EntryKind, KeyDomain, Oid, Provenance};
 use nas_types::path::TreePath;
 use nas_types::time::Timestamp;
 
 use crate::commit::{self, CommitSpec, Trees};
-use crate::edit::{Content, Edit, Opened, Overlay, Put, Source};
+use crate::edit::{Content, Edit, Leaf, Opened, Overlay, Put, Source};
 use crate::error::{HistoryError, Result};
 use crate::hold::Hold;
 use crate::object::{self, EMPTY_TREE, Kind, Objects, Reader};
@@ -90,7 +90,7 @@ impl<'h> Writer<'h> {
         let mut batch = Vec::new();
         let mut batch_bytes = 0;
         for edit in edits {
-            let (path, kind, mode, source) = match edit {
+            let (path, kind, mode, mtime, source) = match edit {
                 Edit::Remove { path } => {
                     overlay.remove(self, &path)?;
                     continue;
@@ -103,10 +103,12 @@ impl<'h> Writer<'h> {
                     overlay.put_dir(self, &path, mode & MODE_MASK)?;
                     continue;
                 }
-                Edit::Put { path, put: Put::File { mode, source } } => {
-                    (path, EntryKind::File, mode & MODE_MASK, source)
+                Edit::Put { path, put: Put::File { mode, mtime, source } } => {
+                    (path, EntryKind::File, mode & MODE_MASK, mtime, source)
                 }
-                Edit::Put { path, put: Put::Symlink { source } } => (path, EntryKind::Symlink, 0o777, source),
+                Edit::Put { path, put: Put::Symlink { mtime, source } } => {
+                    (path, EntryKind::Symlink, 0o777, mtime, source)
+                }
             };
             let content = if let Source::Existing(oid) = source {
                 self.require_blob(oid)?;
@@ -114,7 +116,8 @@ impl<'h> Writer<'h> {
             } else {
                 Content::Pending(oids.len())
             };
-            overlay.put_leaf(self, &path, kind, mode, content)?;
+            let leaf = Leaf { kind, mode, mtime, content, key_domain: KeyDomain::default() };
+            overlay.put_leaf(self, &path, leaf)?;
             if let Content::Pending(slot) = content {
                 oids.push(EMPTY_TREE);
                 batch_bytes += source.size_hint();

@@ -93,12 +93,12 @@ fn large_content_streams() {
     let open = |size| Source::File { file: std::fs::File::open(&on_disk).unwrap(), size };
     let mut writer = history.writer().unwrap();
     for wrong in [content.len() as u64 - 1, content.len() as u64 + 1, 10] {
-        let put = Put::File { mode: 0o644, source: open(wrong) };
+        let put = Put::File { mode: 0o644, mtime: None, source: open(wrong) };
         let result = writer.apply(None, [Edit::Put { path: path("large"), put }]);
         assert!(matches!(result, Err(HistoryError::SourceSize { expected, .. }) if expected == wrong));
     }
     assert_eq!(writer.objects(), 0);
-    let put = |name, source| Edit::Put { path: path(name), put: Put::File { mode: 0o644, source } };
+    let put = |name, source| Edit::Put { path: path(name), put: Put::File { mode: 0o644, mtime: None, source } };
     let edits = [put("a", open(content.len() as u64)), put("b", Source::Bytes(content.clone())), file("c", "small")];
     let trees = writer.apply(None, edits).unwrap();
     let oid = commit_trees(&mut writer, &[], trees);
@@ -177,7 +177,10 @@ fn edits_of_the_root_and_into_itself() {
     assert!(matches!(
         writer.apply(
             None,
-            [Edit::Put { path: path("x"), put: Put::File { mode: 0o644, source: Source::Existing(base) } }]
+            [Edit::Put {
+                path: path("x"),
+                put: Put::File { mode: 0o644, mtime: None, source: Source::Existing(base) }
+            }]
         ),
         Err(HistoryError::WrongKind { .. })
     ));

@@ -28,8 +28,10 @@ impl Step {
         let bytes = |content: &Vec<u8>| Source::Bytes(content.clone());
         let put = |path: &TreePath, put| Edit::Put { path: path.clone(), put };
         match self {
-            Self::File(path, mode, content) => put(path, Put::File { mode: *mode, source: bytes(content) }),
-            Self::Symlink(path, target) => put(path, Put::Symlink { source: bytes(target) }),
+            Self::File(path, mode, content) => {
+                put(path, Put::File { mode: *mode, mtime: None, source: bytes(content) })
+            }
+            Self::Symlink(path, target) => put(path, Put::Symlink { mtime: None, source: bytes(target) }),
             Self::Dir(path, mode) => put(path, Put::Dir { mode: *mode }),
             Self::Remove(path) => Edit::Remove { path: path.clone() },
             Self::Move(from, to) => Edit::Move { from: from.clone(), to: to.clone() },
@@ -138,7 +140,7 @@ fn read_all(history: &History, commit: Oid) -> Model {
 
 fn as_entry((kind, mode, content): &(EntryKind, u32, Vec<u8>)) -> Entry {
     let oid = (*kind != EntryKind::Dir).then(|| nas_history::blob_id(content).unwrap());
-    Entry { kind: *kind, mode: *mode, oid, size: content.len() as u64 }
+    Entry { kind: *kind, mode: *mode, oid, size: content.len() as u64, mtime: None, key_domain: Default::default() }
 }
 
 /// The rule of what is listed, written down a second time.

@@ -31,7 +31,7 @@ pub(crate) fn kind_of(stat: &Statx) -> Option<FileKind> {
     }
 }
 
-fn time(t: StatxTimestamp) -> FileTime {
+pub(crate) fn file_time(t: StatxTimestamp) -> FileTime {
     FileTime { secs: t.tv_sec, nanos: t.tv_nsec }
 }
 
@@ -44,9 +44,9 @@ fn attr_on_disk(stat: &Statx, kind: FileKind) -> Attr {
         size: stat.stx_size,
         used: stat.stx_blocks.saturating_mul(512),
         fileid: stat.stx_ino,
-        atime: time(stat.stx_atime),
-        mtime: time(stat.stx_mtime),
-        ctime: time(stat.stx_ctime),
+        atime: file_time(stat.stx_atime),
+        mtime: file_time(stat.stx_mtime),
+        ctime: file_time(stat.stx_ctime),
     }
 }
 

@@ -78,7 +78,7 @@ impl LiveDir {
         if ctime_guard.is_some_and(|guard| guard != FileTime { secs: ctime.tv_sec, nanos: ctime.tv_nsec }) {
             return Err(FsError::NotSync);
         }
-        if set.mode.is_some() || set.size.is_some() {
+        if set.mode.is_some() || set.size.is_some() || set.mtime != SetTime::Keep {
             // Noted before it happens: a part of it may stay when it fails.
             journal.changed(self.reached(&found, &at.path)?);
         }

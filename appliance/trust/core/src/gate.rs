@@ -6,13 +6,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use nas_types::id::LeaseId;
-use nas_types::object::{Change, Entry, EntryKind};
+use nas_types::object::{Change, Entry, EntryKind, KeyDomain};
 use nas_types::time::Timestamp;
 
 /// How long a gate waits for an answer: 72 h. Then it is denied (SPEC GATE-3).
 pub const GATE_TTL_MS: i64 = 72 * 3_600_000;
 
-const DIGEST_CONTEXT: &str = "agent-nas 2026-11 gate digest v1";
+const DIGEST_CONTEXT: &str = "agent-nas 2026-11 gate digest v2";
 
 /// What an approval is bound to (SPEC GATE-2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,7 +42,7 @@ impl FromStr for GateDigest {
     }
 }
 
-/// Digest over (target, lease, sorted changes: path, old and new kind, mode, content, length). Every part is length-prefixed or of
+/// Digest over (target, lease, sorted changes: path, old and new kind, mode, content, key domain, length, time). Every part is length-prefixed or of
 /// fixed size and the hash has its own domain, so no two different inputs encode alike. The order of `changes` does not matter.
 #[must_use]
 pub fn digest(target: &str, lease: LeaseId, changes: &[Change]) -> GateDigest {
@@ -80,6 +80,12 @@ fn put_entry(hasher: &mut blake3::Hasher, entry: Option<&Entry>) {
     hasher.update(&entry.size.to_le_bytes());
     match &entry.oid {
         Some(oid) => hasher.update(&[1]).update(&oid.0),
+        None => hasher.update(&[0]),
+    };
+    let KeyDomain::Box = entry.key_domain;
+    hasher.update(&[1]);
+    match entry.mtime {
+        Some(mtime) => hasher.update(&[1]).update(&mtime.secs.to_le_bytes()).update(&mtime.nanos.to_le_bytes()),
         None => hasher.update(&[0]),
     };
 }

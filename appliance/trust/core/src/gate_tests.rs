@@ -7,7 +7,14 @@ fn change(path: &str, old: Option<Entry>, new: Option<Entry>) -> Change {
     Change { path: TreePath::parse(path).unwrap(), old, new }
 }
 fn file(n: u8) -> Entry {
-    Entry { kind: EntryKind::File, mode: 0o644, oid: Some(Oid([n; 20])), size: 5 }
+    Entry {
+        kind: EntryKind::File,
+        mode: 0o644,
+        oid: Some(Oid([n; 20])),
+        size: 5,
+        mtime: None,
+        key_domain: KeyDomain::Box,
+    }
 }
 fn lease() -> LeaseId {
     "lse_222222222222".parse().unwrap()
@@ -56,7 +63,7 @@ fn digest_is_fixed() {
     let changes = [change("/a", None, Some(file(1))), change("/b", Some(file(1)), None)];
     assert_eq!(
         digest("main", lease(), &changes).to_string(),
-        "dca2b96fd75afbabf23b3054ef1dd1f4d20ebd89518e6144d4641382347f08df"
+        "283fbe456f2393900269319dc83f4dbbf35dd14074d9126dd061e04b05d6b797"
     );
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jiff::tz::TimeZone;
 use nas_types::id::RunId;
-use nas_types::object::{Change, Conflict, ConflictKind, Entry, EntryKind, Oid};
+use nas_types::object::{Change, Conflict, ConflictKind, Entry, EntryKind, KeyDomain, Oid};
 use nas_types::path::TreePath;
 use nas_types::secret::Secret;
 use nas_types::time::Timestamp;
@@ -111,7 +111,14 @@ fn a_void_gate_names_its_successor() {
 }
 
 fn card() -> GateCard {
-    let entry = |size, mode| Entry { kind: EntryKind::File, mode, oid: Some(commit()), size };
+    let entry = |size, mode| Entry {
+        kind: EntryKind::File,
+        mode,
+        oid: Some(commit()),
+        size,
+        mtime: None,
+        key_domain: KeyDomain::Box,
+    };
     serde_json::from_value(json!({
         "gate": "gt_23456789abcd", "state": "pending", "run": run(), "lease": "lse_23456789abcd",
         "principal": "agent:cleo", "on_behalf_of": "human:owner",

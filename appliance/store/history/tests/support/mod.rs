@@ -21,11 +21,11 @@ pub(crate) fn file(at: impl AsRef<[u8]>, content: impl AsRef<[u8]>) -> Edit {
 }
 
 pub(crate) fn file_mode(at: impl AsRef<[u8]>, content: impl AsRef<[u8]>, mode: u32) -> Edit {
-    Edit::Put { path: path(at), put: Put::File { mode, source: Source::Bytes(content.as_ref().to_vec()) } }
+    Edit::Put { path: path(at), put: Put::File { mode, mtime: None, source: Source::Bytes(content.as_ref().to_vec()) } }
 }
 
 pub(crate) fn symlink(at: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Edit {
-    Edit::Put { path: path(at), put: Put::Symlink { source: Source::Bytes(target.as_ref().to_vec()) } }
+    Edit::Put { path: path(at), put: Put::Symlink { mtime: None, source: Source::Bytes(target.as_ref().to_vec()) } }
 }
 
 pub(crate) fn dir(at: impl AsRef<[u8]>, mode: u32) -> Edit {
