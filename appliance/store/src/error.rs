@@ -73,6 +73,14 @@ pub enum StoreError {
     /// The branch exists already.
     #[error("branch {0} exists already")]
     BranchExists(nas_types::lease::BranchName),
+    /// The files of an unprotected tree could not be opened.
+    #[error("the tree {name} cannot be opened")]
+    Tree {
+        /// Which.
+        name: nas_types::lease::TreeName,
+        /// Why.
+        source: FsError,
+    },
     /// The ledger says that main is at an older commit than it was: a ledger that was brought back from a copy. Opening
     /// the store with it would remove what main became since.
     #[error(

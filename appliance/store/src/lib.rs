@@ -8,6 +8,7 @@
 //! - [`branch`]: the live directory of a run and its commits; `commit` makes one, `schedule` says when, `disk` reads
 //!   the files, `apply` puts files in place.
 //! - [`generation`]: main, a chain of immutable generations; merges are prepared, staged, published.
+//! - `tree`: unprotected trees, plain space beside main.
 //! - [`Store`]: the pool as a whole, opening it after a crash; `reaper` deletes in the background,
 //!   `upkeep` keeps the history small.
 //! - [`embed`]: where the pool of a store in a folder is.
@@ -28,6 +29,7 @@ mod reaper;
 mod schedule;
 pub mod space;
 mod store;
+mod tree;
 mod upkeep;
 
 pub use apply::Import;

@@ -1,6 +1,7 @@
 //! The store of one pool: main, branches, history, and the threads that look after them.
 //!
-//! On disk, in the pool: `format` (version), `gen/` (main), `branch/` (one directory each), `history.git`, `tmp/`.
+//! On disk, in the pool: `format` (version), `gen/` (main), `branch/` (one directory each), `tree/` (the
+//! same), `history.git`, `tmp/`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,7 +15,7 @@ use crossbeam_channel::Sender;
 use nas_history::{Expect, History, refs};
 use nas_types::failpoint;
 use nas_types::id::{GateId, LeaseId, RunId};
-use nas_types::lease::BranchName;
+use nas_types::lease::{BranchName, TreeName};
 use nas_types::object::{Oid, Provenance};
 use nas_types::time::Timestamp;
 use parking_lot::{Mutex, RwLock};
@@ -24,7 +25,7 @@ use crate::engine::Engine;
 use crate::error::StoreError;
 use crate::generation::{Generation, Main, Pointer, Prepared, PreparedMerge, Staged};
 use crate::live::journal::make_room;
-use crate::live::{Durability, FdCache, Shared};
+use crate::live::{Durability, FdCache, LiveDir, Shared};
 use crate::reaper::{self, Reap};
 use crate::schedule::Scheduler;
 use crate::space::{Limits, Reserve, SpaceGuard};
@@ -119,8 +120,9 @@ impl Core {
 /// The store of one pool. Open it once; share it between threads.
 #[derive(Debug)]
 pub struct Store {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     main: Main,
+    pub(crate) trees: Mutex<HashMap<TreeName, Arc<LiveDir>>>,
     branches: Mutex<HashMap<BranchName, Arc<Branch>>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -141,7 +143,7 @@ impl Store {
         options: Options,
     ) -> Result<Self, StoreError> {
         check_format(pool)?;
-        for part in ["gen", "branch", "tmp"] {
+        for part in ["gen", "branch", "tree", "tmp"] {
             let path = pool.join(part);
             fs::create_dir_all(&path).map_err(StoreError::io("making", &path))?;
         }
@@ -170,6 +172,7 @@ impl Store {
         clean_temp(&core)?;
         let main = Main::open(&core, pointer)?;
         let branches = open_branches(&core)?;
+        let trees = crate::tree::open_all(&core)?;
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new()
                 .name(name.into())
@@ -183,7 +186,7 @@ impl Store {
             spawn("store-commit", Box::new(move || scheduler.run()))?,
             spawn("store-upkeep", Box::new(move || chores.run(&history_of)))?,
         ];
-        Ok(Self { core, main, branches: Mutex::new(branches), threads })
+        Ok(Self { core, main, trees: Mutex::new(trees), branches: Mutex::new(branches), threads })
     }
 
     /// Who is told of commits.
@@ -425,7 +428,7 @@ fn branch_dir(core: &Core, name: &BranchName) -> PathBuf {
     core.pool.join("branch").join(format!("{}.{}", name.role, name.run))
 }
 
-fn sync_dir(dir: &Path) -> Result<(), StoreError> {
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), StoreError> {
     fs::File::open(dir).and_then(|d| d.sync_all()).map_err(StoreError::io("syncing", dir))
 }
 

@@ -61,6 +61,12 @@ pub struct NameError {
     pub rule: &'static str,
 }
 
+fn is_plain_name(text: &str) -> bool {
+    (1..=32).contains(&text.len())
+        && text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
 /// Name of a role: 1 to 32 of `a-z 0-9 -`, starting with a letter. Safe in paths, refs and argv.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(transparent)]
@@ -77,14 +83,8 @@ impl RoleName {
 impl FromStr for RoleName {
     type Err = NameError;
     fn from_str(text: &str) -> Result<Self, NameError> {
-        let legal = (1..=32).contains(&text.len())
-            && text.starts_with(|c: char| c.is_ascii_lowercase())
-            && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-        if legal {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(NameError { what: "role", rule: "1 to 32 of a-z, 0-9 and '-', starting with a letter" })
-        }
+        let bad = NameError { what: "role", rule: "1 to 32 of a-z, 0-9 and '-', starting with a letter" };
+        is_plain_name(text).then(|| Self(text.to_owned())).ok_or(bad)
     }
 }
 
@@ -95,6 +95,55 @@ impl fmt::Display for RoleName {
 }
 
 impl<'de> serde::Deserialize<'de> for RoleName {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(d)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Name of a tree: 1 to 32 of `a-z 0-9 -`, starting with a letter. Safe in paths and argv.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(transparent)]
+pub struct TreeName(String);
+
+impl TreeName {
+    /// Name of the protected tree that every box has, with `/agents`, `/shared` and `/humans`.
+    pub const PROTECTED: &'static str = "nas";
+
+    /// The protected tree.
+    #[must_use]
+    pub fn protected() -> Self {
+        Self(Self::PROTECTED.to_owned())
+    }
+
+    /// Is it the protected tree?
+    #[must_use]
+    pub fn is_protected(&self) -> bool {
+        self.0 == Self::PROTECTED
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for TreeName {
+    type Err = NameError;
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let bad = NameError { what: "tree", rule: "1 to 32 of a-z, 0-9 and '-', starting with a letter" };
+        is_plain_name(text).then(|| Self(text.to_owned())).ok_or(bad)
+    }
+}
+
+impl fmt::Display for TreeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for TreeName {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = <std::borrow::Cow<'de, str>>::deserialize(d)?;
         text.parse().map_err(serde::de::Error::custom)

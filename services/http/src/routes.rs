@@ -33,7 +33,7 @@ macro_rules! routes {
 routes! {
     BoxStatus BoxTrustClock BoxResume
     OwnerInit OwnerLogin OwnerLogout
-    TreeList TreeLog
+    TreeList TreeLog TreeCreate TreeShow TreeRemove TreeRestore
     LeaseCreate LeaseList LeaseShow LeaseRevoke
     RunList RunShow RunEnd
     MountTicket MountList

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use nas_types::id::{GateId, LeaseId, RunId};
-use nas_types::lease::{Action, RoleName, View};
+use nas_types::lease::{Action, RoleName, TreeName, View};
 use nas_types::object::Oid;
 use nas_types::path::TreePath;
 use nas_types::verb::Head;
@@ -199,6 +199,32 @@ pub(crate) enum TreeVerb {
         #[command(flatten)]
         page: PageArgs,
     },
+    /// Make an unprotected tree: plain NAS space, without branches, gates or history
+    Create {
+        /// Its name, e.g. media.
+        tree: TreeName,
+        #[command(flatten)]
+        passphrase: PassphraseArgs,
+    },
+    /// What trees there are
+    Show {
+        /// Only this one.
+        tree: Option<TreeName>,
+    },
+    /// Remove an unprotected tree; its files stay restorable as long as what is in the trash
+    Remove {
+        /// Which.
+        tree: TreeName,
+        #[command(flatten)]
+        passphrase: PassphraseArgs,
+    },
+    /// Bring a removed tree back
+    Restore {
+        /// Which.
+        tree: TreeName,
+        #[command(flatten)]
+        passphrase: PassphraseArgs,
+    },
     /// History, newest first
     Log {
         /// 'branch' or 'main'; main unless a lease is used.
@@ -241,6 +267,9 @@ pub(crate) struct LeaseCreateArgs {
     /// Role of the agent, e.g. cleo.
     #[arg(long)]
     pub(crate) role: Option<RoleName>,
+    /// An unprotected tree to work on, e.g. media; else it is a branch of the protected one.
+    #[arg(long)]
+    pub(crate) tree: Option<TreeName>,
     /// What it may see: '/dir/**' for a directory and all below it, '/file' for one path. Commas between.
     #[arg(long, required = true, value_delimiter = ',')]
     pub(crate) paths: Vec<String>,

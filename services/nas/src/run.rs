@@ -99,6 +99,16 @@ impl Session {
                 let view = implied(view);
                 self.simple(by(view), TreeList { path, view, commit, cursor: page.cursor, limit: page.limit })
             }
+            TreeVerb::Create { tree, passphrase } => {
+                self.simple(As::Owner, TreeCreate { tree, passphrase: owner::ask(&passphrase)? })
+            }
+            TreeVerb::Show { tree } => self.simple(As::Owner, TreeShow { tree }),
+            TreeVerb::Remove { tree, passphrase } => {
+                self.simple(As::Owner, TreeRemove { tree, passphrase: owner::ask(&passphrase)? })
+            }
+            TreeVerb::Restore { tree, passphrase } => {
+                self.simple(As::Owner, TreeRestore { tree, passphrase: owner::ask(&passphrase)? })
+            }
             TreeVerb::Log { view, page } => {
                 let view = implied(view);
                 self.simple(by(view), TreeLog { view, cursor: page.cursor, limit: page.limit })

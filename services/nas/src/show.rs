@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use nas_types::lease::{BranchName, TreeName};
 use nas_types::object::EntryKind;
 use nas_types::verb::*;
 
@@ -127,10 +128,37 @@ impl Show for TreeLogAnswer {
     }
 }
 
+impl Show for TreeInfo {
+    fn show(&self, here: &Here) -> String {
+        let kind = if self.protected { "protected: changes only by merges" } else { "unprotected: plain space" };
+        let mut out = format!("tree {} · {} · {kind} · {}", self.tree, visible(&self.state), visible(&self.engine));
+        if let Some(made) = self.created_at {
+            let _ = write!(out, " · made {}", here.time(made));
+        }
+        if let Some(gone) = self.gone_at {
+            let _ = write!(out, " · gone for good {}", here.time(gone));
+        }
+        out.push('\n');
+        out
+    }
+}
+
+impl Show for Trees {
+    fn show(&self, here: &Here) -> String {
+        lines(&self.trees, None, "no trees", here)
+    }
+}
+
+/// Where a run works.
+fn place(tree: &TreeName, branch: Option<&BranchName>) -> String {
+    branch.map_or_else(|| format!("tree {tree}"), |branch| format!("branch {branch}"))
+}
+
 impl Show for LeaseCreated {
     fn show(&self, here: &Here) -> String {
         let l = &self.lease;
-        format!("lease {} · run {} · branch {} · expires {}\n", l.lease, l.run, l.branch, here.time(l.expires_at))
+        let place = place(&l.tree, l.branch.as_ref());
+        format!("lease {} · run {} · {place} · expires {}\n", l.lease, l.run, here.time(l.expires_at))
     }
 }
 
@@ -139,11 +167,11 @@ impl Show for LeaseInfo {
         let paths: Vec<String> = self.paths.iter().map(|p| visible(p)).collect();
         let actions: Vec<&str> = self.actions.iter().map(|a| a.as_str()).collect();
         let mut out = format!(
-            "lease {} · {} · run {} · branch {} · expires {}\n  {} · {}",
+            "lease {} · {} · run {} · {} · expires {}\n  {} · {}",
             self.lease,
             visible(&self.state),
             self.run,
-            self.branch,
+            place(&self.tree, self.branch.as_ref()),
             here.time(self.expires_at),
             paths.join(", "),
             actions.join(", ")
@@ -179,11 +207,11 @@ impl Show for LeaseRevoked {
 impl Show for RunInfo {
     fn show(&self, here: &Here) -> String {
         let mut out = format!(
-            "run {} · {} · {} · branch {} · started {}",
+            "run {} · {} · {} · {} · started {}",
             self.run,
             visible(&self.state),
             visible(&self.principal),
-            self.branch,
+            place(&self.tree, self.branch.as_ref()),
             here.time(self.started_at)
         );
         if let Some(ended) = self.ended_at {

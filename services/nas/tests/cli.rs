@@ -154,7 +154,7 @@ const TIME: &str = "2026-11-30T12:00:00Z";
 
 fn lease_created() -> Value {
     json!({ "token": "nas_lease_secret", "lease": {
-        "lease": LEASE, "run": "run_23456789abcd", "branch": "cleo/run_23456789abcd", "principal": "agent:cleo",
+        "lease": LEASE, "run": "run_23456789abcd", "tree": "nas", "branch": "cleo/run_23456789abcd", "principal": "agent:cleo",
         "on_behalf_of": null, "parent": null, "purpose": null, "paths": ["/a/**"], "actions": ["read"],
         "state": "active", "created_at": TIME, "expires_at": TIME, "remaining_seconds": 1
     }})

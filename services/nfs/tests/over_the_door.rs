@@ -60,6 +60,7 @@ impl Served {
             ttl_seconds: None,
             purpose: None,
             quota_bytes: None,
+            tree: None,
         };
         let lease = door.call(&owner, create).unwrap().token;
         let (stop, stopped) = watch::channel(false);

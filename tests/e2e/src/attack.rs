@@ -66,6 +66,7 @@ pub fn narrowed(nas: &TestBox, wide: &Leased, path: &str) -> Result<Leased> {
         ttl_seconds: None,
         purpose: None,
         quota_bytes: None,
+        tree: None,
     };
     let created = nas.call(Some(&wide.token), &create).map_err(refused)?;
     Ok(Leased { info: created.lease, token: created.token })

@@ -22,7 +22,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use nas_nfsclient::{Client, Credential};
 use nas_testkit::{Mounted, Process, Scratch};
-use nas_types::lease::{Action, View};
+use nas_types::lease::{Action, BranchName, View};
 use nas_types::secret::Secret;
 use nas_types::verb::{
     ErrorBody, ErrorInfo, GateApprove, GateCard, GateDecided, GateShow, LeaseCreate, LeaseCreated, LeaseInfo,
@@ -56,6 +56,14 @@ pub struct Leased {
     pub info: LeaseInfo,
     /// Its token.
     pub token: Secret,
+}
+
+impl Leased {
+    /// The branch of its run.
+    #[must_use]
+    pub fn branch(&self) -> BranchName {
+        self.info.branch.clone().expect("because the lease is on the protected tree")
+    }
 }
 
 impl TestBox {
@@ -301,6 +309,7 @@ impl TestBox {
             ttl_seconds,
             purpose: Some("a test".to_owned()),
             quota_bytes: None,
+            tree: None,
         };
         let LeaseCreated { lease, token } = self.as_owner(&create)?;
         Ok(Leased { info: lease, token })

@@ -230,6 +230,7 @@ fn a_branch_keeps_to_its_quota() -> anyhow::Result<()> {
     const QUOTA: u64 = 4 * MIB;
     let nas = TestBox::start()?;
     let create = LeaseCreate {
+        tree: None,
         role: Some("cleo".parse().expect("because it is a legal role")),
         paths: vec![format!("{DIR}/**")],
         actions: Action::ALL.to_vec(),

@@ -280,6 +280,7 @@ fn parallel_branches(world: &World, cleo: &Leased) -> Result<()> {
 /// Goal: a spent quota is told as such, buffered writes do not overshoot it, and removing makes room (ganesha 42).
 fn quota(world: &World) -> Result<()> {
     let create = nas_types::verb::LeaseCreate {
+        tree: None,
         role: Some("cleo".parse()?),
         paths: vec!["/shared/launch/**".to_owned()],
         actions: Action::ALL.to_vec(),

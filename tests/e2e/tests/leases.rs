@@ -16,6 +16,7 @@ fn child(nas: &TestBox, parent: &Leased, paths: &[&str], actions: &[Action], ttl
         ttl_seconds: ttl,
         purpose: None,
         quota_bytes: None,
+        tree: None,
     };
     let created = nas.call(Some(&parent.token), &create)?;
     Ok(Leased { info: created.lease, token: created.token })

@@ -217,6 +217,7 @@ fn revoked_is_void() -> anyhow::Result<()> {
         ttl_seconds: None,
         purpose: None,
         quota_bytes: None,
+        tree: None,
     };
     let created = morning.nas.call(Some(&parent.token), &narrow).map_err(refused)?;
     let child = Leased { info: created.lease, token: created.token };

@@ -17,6 +17,7 @@ fn narrow(nas: &TestBox, parent: &Leased, paths: &[&str], actions: &[Action]) ->
         ttl_seconds: None,
         purpose: None,
         quota_bytes: None,
+        tree: None,
     };
     let LeaseCreated { lease, token } = nas.call(Some(&parent.token), &create)?;
     Ok(Leased { info: lease, token })

@@ -96,7 +96,7 @@ fn main_is_written_by_nobody() -> anyhow::Result<()> {
     for name in ["", "Main", "main ", "main/", "refs/heads/main", "../main", "other", "main\0", "HEAD"] {
         assert_eq!(nas.call(Some(&cleo.token), &into(name)).unwrap_err().code, "invalid", "{name:?}");
     }
-    let branch = cleo.info.branch.to_string();
+    let branch = cleo.branch().to_string();
     assert_eq!(nas.call(Some(&everything.token), &into(&branch)).unwrap_err().code, "invalid");
     // The owner's token looks and issues leases; it has no branch, and so nothing to write or to propose.
     assert_eq!(nas.as_owner(&into("main")).unwrap_err().code, "denied");

@@ -42,15 +42,15 @@ impl<'a> Noting<'a> {
 
     fn changing(&self, names: &[&str]) -> anyhow::Result<()> {
         let paths = names.iter().map(|name| full(name)).collect();
-        self.note(&Promise::Changing(self.lease.info.branch.clone(), paths))
+        self.note(&Promise::Changing(self.lease.branch(), paths))
     }
 
     fn holds(&self, name: &str, content: &str) -> anyhow::Result<()> {
-        self.note(&Promise::Holds(self.lease.info.branch.clone(), full(name), content.to_owned()))
+        self.note(&Promise::Holds(self.lease.branch(), full(name), content.to_owned()))
     }
 
     fn gone(&self, name: &str) -> anyhow::Result<()> {
-        self.note(&Promise::Gone(self.lease.info.branch.clone(), full(name)))
+        self.note(&Promise::Gone(self.lease.branch(), full(name)))
     }
 
     /// As a program saves a file: create, unstable writes, COMMIT.

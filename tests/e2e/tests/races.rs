@@ -238,6 +238,7 @@ fn against_revocation(nas: &TestBox) -> Result<()> {
             ttl_seconds: None,
             purpose: None,
             quota_bytes: None,
+            tree: None,
         };
         let created = nas.call(Some(&worker.lease.token), &narrow).map_err(refused)?;
         let child = Leased { info: created.lease, token: created.token };

@@ -79,7 +79,8 @@ pub(crate) trait OnChange: Send + Sync {
 
 /// The journal of one branch.
 pub(crate) struct Journal {
-    mark: PathBuf,
+    /// `None`: nothing is noted, because nothing is ever committed (an unprotected tree).
+    mark: Option<PathBuf>,
     marking: Mutex<()>,
     marked: AtomicBool,
     /// Imports being received: their temporary files are found after a crash by the mark.
@@ -97,10 +98,19 @@ impl std::fmt::Debug for Journal {
 
 impl Journal {
     pub(crate) fn new(mark: PathBuf) -> Self {
+        Self::with(Some(mark))
+    }
+
+    /// Of a directory without history: every change is fine, none is noted.
+    pub(crate) fn without_history() -> Self {
+        Self::with(None)
+    }
+
+    fn with(mark: Option<PathBuf>) -> Self {
         Self {
-            mark,
             marking: Mutex::new(()),
-            marked: AtomicBool::new(false),
+            marked: AtomicBool::new(mark.is_none()),
+            mark,
             incoming: AtomicUsize::new(0),
             dirty: Mutex::new(DirtySet::default()),
             last_change: Mutex::new(Instant::now()),
@@ -129,9 +139,10 @@ impl Journal {
     }
 
     fn write_mark(&self, _one: &MutexGuard<'_, ()>) -> Result<(), FsError> {
+        let Some(mark) = &self.mark else { return Ok(()) };
         if !self.marked.load(Ordering::Acquire) {
-            let marked = write_mark(&self.mark).or_else(|e| match e.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => remove_room(&self.mark),
+            let marked = write_mark(mark).or_else(|e| match e.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => remove_room(mark),
                 _ => Err(e),
             });
             marked.map_err(|e| {
@@ -147,6 +158,9 @@ impl Journal {
 
     /// Notes changed paths.
     pub(crate) fn changed(&self, paths: impl IntoIterator<Item = TreePath>) {
+        if self.mark.is_none() {
+            return;
+        }
         let mut dirty = self.dirty.lock();
         let was_clean = dirty.is_empty();
         dirty.paths.extend(paths);
@@ -156,6 +170,9 @@ impl Journal {
 
     /// Notes a rename.
     pub(crate) fn renamed(&self, from: &TreePath, to: &TreePath) {
+        if self.mark.is_none() {
+            return;
+        }
         let mut dirty = self.dirty.lock();
         let was_clean = dirty.is_empty();
         dirty.rename(from, to);
@@ -224,8 +241,9 @@ impl Journal {
             return Ok(());
         }
         // First: a power cut between the two must leave a branch that is one or the other.
-        make_room(&self.mark);
-        remove_mark(&self.mark)
+        let Some(mark) = &self.mark else { return Ok(()) };
+        make_room(mark);
+        remove_mark(mark)
     }
 }
 

@@ -116,6 +116,15 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 impl LiveDir {
     /// Opens the live directory at `path`. With a `mark`, the place of its durable dirty mark, it is writable.
     pub fn open(path: &Path, shared: Shared, mark: Option<PathBuf>, limits: Limits) -> Result<Self, FsError> {
+        Self::open_with(path, shared, mark.map(Journal::new), limits)
+    }
+
+    /// Opens a writable live directory that no commit ever looks at: an unprotected tree.
+    pub(crate) fn open_without_history(path: &Path, shared: Shared) -> Result<Self, FsError> {
+        Self::open_with(path, shared, Some(Journal::without_history()), Limits::NONE)
+    }
+
+    fn open_with(path: &Path, shared: Shared, journal: Option<Journal>, limits: Limits) -> Result<Self, FsError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = shared.fds.retrying(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))?;
         let stat = rustix::fs::statx(&root, "", AtFlags::EMPTY_PATH, STATX).map_err(crate::error::fs_error)?;
@@ -127,7 +136,7 @@ impl LiveDir {
             root: Arc::new(root),
             root_id,
             shared,
-            journal: mark.map(Journal::new),
+            journal,
             tree: RwLock::new(()),
             moves: AtomicU64::new(0),
             nodes: Mutex::new(NodeTable::new(root_id)),

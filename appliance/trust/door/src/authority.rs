@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nas_ledger::{
     BranchRow, BranchState, GateRow, LeaseRow, LeaseState, LedgerError, NewRecord, PrincipalKind, PrincipalRow,
-    ReadManifestRow, Reader, RunRow, RunState, Tx,
+    ReadManifestRow, Reader, RunRow, RunState, TreeRow, Tx,
 };
 use nas_trust_core::clock::Now;
 use nas_trust_core::gate::{GateEvent, GateState, Ruling};
@@ -15,7 +15,7 @@ use nas_trust_core::lease_time::LeaseClock;
 use nas_trust_core::read_manifest::ManifestEntry;
 use nas_trust_core::{ActionSet, PathSet, ReadManifest};
 use nas_types::id::{LeaseId, RunId};
-use nas_types::lease::{BranchName, RoleName};
+use nas_types::lease::{BranchName, RoleName, TreeName};
 use nas_types::secret::Secret;
 use nas_types::time::Timestamp;
 use parking_lot::Mutex;
@@ -38,12 +38,15 @@ pub(crate) struct NewRun {
     pub(crate) principal: String,
     pub(crate) kind: PrincipalKind,
     pub(crate) on_behalf_of: Option<String>,
+    /// An unprotected tree to work on, instead of a branch.
+    pub(crate) tree: Option<TreeName>,
     pub(crate) quota_bytes: u64,
     pub(crate) grant: Grant,
 }
 
 impl Inner {
-    /// Opens a run: its branch is forked from main, its root lease issued. Intent first (SPEC REC-1).
+    /// Opens a run: its branch is forked from main (unless it works on an unprotected tree), its root lease issued. Intent
+    /// first (SPEC REC-1).
     pub(crate) fn open_run(
         self: &Arc<Self>,
         new: NewRun,
@@ -61,9 +64,11 @@ impl Inner {
             started_at: now.wall,
             ended_at: None,
             state: RunState::Active,
+            tree: new.tree.clone(),
         };
         let live = Arc::new(Run {
             id: run,
+            tree: new.tree.clone(),
             branch: branch.clone(),
             principal: new.principal.clone(),
             on_behalf_of: new.on_behalf_of.clone(),
@@ -77,25 +82,15 @@ impl Inner {
             .ledger
             .write(|tx| tx.append(&record(NewRecord::intent("lease.issue", now.wall))))
             .map_err(DoorError::Ledger)?;
-        let expires_at = now.wall.plus_ms(self.options.branch_ttl_ms);
-        let fork_generation = self.store.main().pointer().number;
-        let forked = match self.store.fork(&branch, &lease.provenance(), self.limits(new.quota_bytes), Some(expires_at))
-        {
-            Ok(forked) => forked,
-            Err(error) => {
-                self.aborted("lease.issue", intent.seq, &error.to_string());
-                return Err(crate::store_error("forking a branch", error));
-            }
-        };
-        let branch_row = BranchRow {
-            name: branch.clone(),
-            run,
-            base: forked.base(),
-            fork_generation,
-            created_at: now.wall,
-            expires_at,
-            quota_bytes: Some(new.quota_bytes),
-            state: BranchState::Live,
+        let branch_row = match new.tree {
+            Some(_) => None,
+            None => match self.fork_for(&lease, &now, new.quota_bytes) {
+                Ok(row) => Some(row),
+                Err(error) => {
+                    self.aborted("lease.issue", intent.seq, &error.to_string());
+                    return Err(crate::store_error("forking a branch", error));
+                }
+            },
         };
         let written = self.ledger.write(|tx| {
             if tx.get::<PrincipalRow>(&new.principal)?.is_none() {
@@ -108,17 +103,20 @@ impl Inner {
                 })?;
             }
             tx.insert(&row)?;
-            tx.insert(&branch_row)?;
+            branch_row.iter().try_for_each(|row| tx.insert(row))?;
             tx.insert(&lease_row)?;
             let detail = serde_json::json!({
                 "paths": lease_row.paths, "actions": lease_row.actions, "expires_at": lease_row.expires_at,
-                "branch": branch, "base": branch_row.base,
+                "tree": lease.run.tree_name(), "branch": lease.run.branch_name(),
+                "base": branch_row.as_ref().map(|row| row.base),
             });
             tx.append(&NewRecord { detail, ..record(NewRecord::outcome("lease.issue", now.wall, intent.seq)) })
         });
         if let Err(error) = written {
             // Nobody has the token: the branch can go again.
-            if let Err(error) = self.store.recycle(&branch) {
+            if branch_row.is_some()
+                && let Err(error) = self.store.recycle(&branch)
+            {
                 tracing::error!(%error, %branch, "a branch without a lease could not be recycled");
             }
             self.aborted("lease.issue", intent.seq, &error.to_string());
@@ -127,6 +125,24 @@ impl Inner {
         self.runs.write().insert(run, live);
         self.remember(&lease_row, &lease);
         Ok((lease, token))
+    }
+
+    /// Forks main for a new run.
+    fn fork_for(&self, lease: &Lease, now: &Now, quota_bytes: u64) -> Result<BranchRow, nas_store::StoreError> {
+        let expires_at = now.wall.plus_ms(self.options.branch_ttl_ms);
+        let fork_generation = self.store.main().pointer().number;
+        let (name, limits) = (&lease.run.branch, self.limits(quota_bytes));
+        let forked = self.store.fork(name, &lease.provenance(), limits, Some(expires_at))?;
+        Ok(BranchRow {
+            name: name.clone(),
+            run: lease.run.id,
+            base: forked.base(),
+            fork_generation,
+            created_at: now.wall,
+            expires_at,
+            quota_bytes: Some(quota_bytes),
+            state: BranchState::Live,
+        })
     }
 
     /// Issues a lease within `parent` (SPEC LEASE-2; the subset was checked).
@@ -238,9 +254,9 @@ impl Inner {
             let manifests = runs
                 .into_iter()
                 .map(|run| {
-                    // A run without a branch reads nothing more: what it read stays in the ledger.
+                    // A run without a place to work reads nothing more: what it read stays in the ledger.
                     let branch = BranchName { role: run.role.clone(), run: run.id };
-                    let live = reader.get::<BranchRow>(&branch)?.is_some_and(|row| row.state == BranchState::Live);
+                    let live = place_is_live(reader, run.tree.as_ref(), &branch)?;
                     if !live {
                         return Ok((Vec::new(), 0, run));
                     }
@@ -256,6 +272,7 @@ impl Inner {
             manifest.restore_unlisted(unlisted);
             let run = Run {
                 id: row.id,
+                tree: row.tree,
                 branch: BranchName { role: row.role, run: row.id },
                 principal: row.principal,
                 on_behalf_of: row.on_behalf_of,
@@ -343,12 +360,20 @@ impl Inner {
     }
 }
 
+/// Is what a run works on, its branch or its tree, still there?
+fn place_is_live(reader: &Reader<'_>, tree: Option<&TreeName>, branch: &BranchName) -> Result<bool, LedgerError> {
+    Ok(match tree {
+        Some(tree) => reader.get::<TreeRow>(tree)?.is_some_and(|row| row.removed_at.is_none()),
+        None => reader.get::<BranchRow>(branch)?.is_some_and(|row| row.state == BranchState::Live),
+    })
+}
+
 /// Is the lease not revoked, its run not ended, its branch still there?
 fn may_have_children(reader: &Reader<'_>, parent: &Lease) -> Result<bool, LedgerError> {
     let active = reader.need::<LeaseRow>(&parent.id)?.state == LeaseState::Active;
     let runs = reader.need::<RunRow>(&parent.run.id)?.state == RunState::Active;
-    let branch = reader.need::<BranchRow>(&parent.run.branch)?.state == BranchState::Live;
-    Ok(active && runs && branch)
+    let place = place_is_live(reader, parent.run.tree.as_ref(), &parent.run.branch)?;
+    Ok(active && runs && place)
 }
 
 /// Is `lease` the lease `ancestor`, or one of its descendants?

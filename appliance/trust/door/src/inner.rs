@@ -209,7 +209,8 @@ impl Inner {
         LeaseInfo {
             lease: lease.id,
             run: lease.run.id,
-            branch: lease.run.branch.clone(),
+            tree: lease.run.tree_name(),
+            branch: lease.run.branch_name(),
             principal: lease.run.principal.clone(),
             on_behalf_of: lease.run.on_behalf_of.clone(),
             parent: lease.parent,

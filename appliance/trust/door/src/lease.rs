@@ -9,7 +9,7 @@ use nas_trust_core::lease_time::{LeaseClock, LeaseTime};
 use nas_trust_core::read_manifest::Version;
 use nas_trust_core::{ActionSet, PathSet, ReadManifest};
 use nas_types::id::{LeaseId, RunId};
-use nas_types::lease::BranchName;
+use nas_types::lease::{BranchName, TreeName};
 use nas_types::object::{Oid, Provenance};
 use nas_types::path::TreePath;
 use nas_types::time::Timestamp;
@@ -19,6 +19,9 @@ use parking_lot::Mutex;
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) id: RunId,
+    /// The unprotected tree it works on; `None`: its branch of the protected one.
+    pub(crate) tree: Option<TreeName>,
+    /// Its name as `<role>/<run>`; there is such a branch unless the run works on an unprotected tree.
     pub(crate) branch: BranchName,
     pub(crate) principal: String,
     pub(crate) on_behalf_of: Option<String>,
@@ -30,6 +33,16 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// The tree it works on.
+    pub(crate) fn tree_name(&self) -> TreeName {
+        self.tree.clone().unwrap_or_else(TreeName::protected)
+    }
+
+    /// Its branch as the API shows it.
+    pub(crate) fn branch_name(&self) -> Option<BranchName> {
+        self.tree.is_none().then(|| self.branch.clone())
+    }
+
     /// Notes files that were read as a whole other than through a mount (SPEC REC-2).
     pub(crate) fn read_whole<'a>(&self, files: impl Iterator<Item = (&'a TreePath, Oid, Oid)>) {
         let mut manifest = self.manifest.lock();

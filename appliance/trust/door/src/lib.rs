@@ -169,6 +169,7 @@ impl Door {
         let threads = vec![recorder::start(&inner, refusals)?, upkeep::start(&inner, stopped)?];
         let door = Self { inner, threads, stop };
         door.finish_recycling()?;
+        door.inner.settle_trees()?;
         Ok(door)
     }
 

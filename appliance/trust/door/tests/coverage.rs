@@ -32,7 +32,7 @@ macro_rules! by_name {
 }
 
 by_name! {
-    BoxStatus BoxTrustClock BoxResume OwnerInit OwnerLogin OwnerLogout TreeList TreeLog LeaseCreate LeaseList LeaseShow
+    BoxStatus BoxTrustClock BoxResume OwnerInit OwnerLogin OwnerLogout TreeList TreeLog TreeCreate TreeShow TreeRemove TreeRestore LeaseCreate LeaseList LeaseShow
     LeaseRevoke RunList RunShow RunEnd MountTicket MountList BranchList BranchShow BranchDiff BranchCommit BranchRecycle
     BranchRestore CheckpointCreate CheckpointList TrashList TrashRestore Propose GateList GateShow GateApprove GateDeny
     ExplainCommit RecordList RecordHead RecordVerify
@@ -80,6 +80,9 @@ fn sample(name: &str, other: &Other) -> Value {
         "box/trust-clock" | "box/resume" => json!({ "passphrase": secret }),
         "owner/init" => json!({ "bootstrap": "nas_bootstrap_guessed", "passphrase": secret }),
         "owner/login" => json!({ "passphrase": "a guessed passphrase" }),
+        "tree/create" => json!({ "tree": "made", "passphrase": secret }),
+        "tree/show" => json!({ "tree": "hidden" }),
+        "tree/remove" | "tree/restore" => json!({ "tree": "hidden", "passphrase": secret }),
         "tree/list" => json!({ "path": "/b" }),
         "tree/log" => json!({ "cursor": commit, "view": "branch" }),
         "lease/create" => json!({ "paths": ["/b/secret.txt"], "actions": ["read"] }),

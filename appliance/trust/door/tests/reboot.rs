@@ -72,6 +72,7 @@ fn lease(door: &Door, owner: &Secret) -> Secret {
         ttl_seconds: Some(4 * 3600),
         purpose: None,
         quota_bytes: None,
+        tree: None,
     };
     door.call(&caller(door, owner), create).unwrap().token
 }

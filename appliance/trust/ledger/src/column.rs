@@ -4,7 +4,7 @@ use nas_trust_core::ActionSet;
 use nas_trust_core::clock::BootId;
 use nas_trust_core::gate::{GateDigest, GateState};
 use nas_types::id::{GateId, LeaseId, MountId, RunId};
-use nas_types::lease::{BranchName, RoleName, View};
+use nas_types::lease::{BranchName, RoleName, TreeName, View};
 use nas_types::object::Oid;
 use nas_types::path::TreePath;
 use nas_types::time::Timestamp;
@@ -40,7 +40,7 @@ macro_rules! as_text {
         }
     )*};
 }
-as_text!(String, RunId, LeaseId, GateId, MountId, BranchName, RoleName, Oid, ActionSet, BootId, GateDigest);
+as_text!(String, RunId, LeaseId, GateId, MountId, BranchName, RoleName, TreeName, Oid, ActionSet, BootId, GateDigest);
 
 /// Integers.
 macro_rules! as_integer {

@@ -5,7 +5,7 @@ use nas_trust_core::clock::BootId;
 use nas_trust_core::gate::{GateDigest, GateState};
 use nas_trust_core::lease_time::LeaseClock;
 use nas_types::id::{GateId, LeaseId, MountId, RunId};
-use nas_types::lease::{BranchName, RoleName, View};
+use nas_types::lease::{BranchName, RoleName, TreeName, View};
 use nas_types::object::Oid;
 use nas_types::path::TreePath;
 use nas_types::time::Timestamp;
@@ -124,6 +124,20 @@ row! {
         ended_at: Option<Timestamp>,
         /// Where it stands.
         state: RunState,
+        /// The unprotected tree it works on; `None`: on a branch of the protected one.
+        tree: Option<TreeName>,
+    }
+}
+
+row! {
+    /// An unprotected tree (DESIGN §3). The protected one has no row.
+    TreeRow in "trees", key name: TreeName {
+        /// Its name.
+        name: TreeName,
+        /// When it was made.
+        created_at: Timestamp,
+        /// Since when it is removed; its files go with the trash.
+        removed_at: Option<Timestamp>,
     }
 }
 

@@ -21,7 +21,12 @@ pub(crate) struct Formats {
 }
 
 /// This program.
-pub(crate) const CURRENT: Formats = Formats { format: 1, needs: 1, upgrades: &[] };
+pub(crate) const CURRENT: Formats = Formats { format: 2, needs: 1, upgrades: &[TREES] };
+
+/// Format 2: unprotected trees.
+const TREES: &str = "
+CREATE TABLE trees (name TEXT PRIMARY KEY, created_at INTEGER NOT NULL, removed_at INTEGER) STRICT;
+ALTER TABLE runs ADD COLUMN tree TEXT;";
 
 /// Marks an SQLite file as a ledger ("NASL").
 const APPLICATION_ID: i64 = 0x4E41_534C;
@@ -200,11 +205,14 @@ mod tests {
     use super::*;
 
     const NEXT: Formats = Formats {
-        format: 2,
+        format: 3,
         needs: 1,
-        upgrades: &["ALTER TABLE runs ADD COLUMN budget INTEGER; CREATE TABLE labels (path TEXT PRIMARY KEY) STRICT;"],
+        upgrades: &[
+            TREES,
+            "ALTER TABLE runs ADD COLUMN budget INTEGER; CREATE TABLE labels (path TEXT PRIMARY KEY) STRICT;",
+        ],
     };
-    const LATER: Formats = Formats { format: 3, needs: 3, upgrades: &[NEXT.upgrades[0], "DROP TABLE labels;"] };
+    const LATER: Formats = Formats { format: 4, needs: 4, upgrades: &[TREES, NEXT.upgrades[1], "DROP TABLE labels;"] };
 
     fn open(path: &Path, known: &Formats) -> Result<Connection, LedgerError> {
         let conn = Connection::open(path).map_err(LedgerError::sql("test"))?;
@@ -230,25 +238,25 @@ mod tests {
         };
         assert_eq!(append().seq, 1);
         let conn = open(&path, &NEXT).unwrap();
-        assert_eq!(formats(&conn), (2, 1));
+        assert_eq!(formats(&conn), (3, 1));
         conn.execute("INSERT INTO labels VALUES ('/a')", []).unwrap();
         drop(conn);
         // The copy is the ledger as it was.
-        let copy = dir.path().join("ledger.db.format-1");
-        assert_eq!(formats(&Connection::open(&copy).unwrap()), (1, 1));
+        let copy = dir.path().join("ledger.db.format-2");
+        assert_eq!(formats(&Connection::open(&copy).unwrap()), (2, 1));
         assert_eq!(crate::verify_file(&copy, None).unwrap().count, 1);
 
         let head = append();
         assert_eq!(head.seq, 2);
         assert!(crate::verify_file(&path, Some(head)).unwrap().is_ok());
         let conn = open(&path, &NEXT).unwrap();
-        assert_eq!(formats(&conn), (2, 1));
+        assert_eq!(formats(&conn), (3, 1));
         assert_eq!(conn.query_row("SELECT count(*) FROM labels", [], |r| r.get::<_, i64>(0)).unwrap(), 1);
         drop(conn);
 
         drop(open(&path, &LATER).unwrap());
         let error = crate::Ledger::open(&path, crate::Options { ballast_bytes: 0 }).unwrap_err();
-        assert!(matches!(error, LedgerError::TooNew { format: 3, needs: 3, known: 1 }), "{error:?}");
+        assert!(matches!(error, LedgerError::TooNew { format: 4, needs: 4, known: 2 }), "{error:?}");
         assert!(error.to_string().contains("newer program"));
     }
 
@@ -269,13 +277,13 @@ mod tests {
     #[test]
     fn failed_upgrade() {
         const BROKEN: Formats =
-            Formats { format: 2, needs: 1, upgrades: &["CREATE TABLE extra (x) ; CREATE TABLE runs (x);"] };
+            Formats { format: 3, needs: 1, upgrades: &[TREES, "CREATE TABLE extra (x) ; CREATE TABLE runs (x);"] };
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ledger.db");
         drop(open(&path, &CURRENT).unwrap());
         assert!(open(&path, &BROKEN).is_err());
         let conn = open(&path, &CURRENT).unwrap();
-        assert_eq!(formats(&conn), (1, 1));
+        assert_eq!(formats(&conn), (2, 1));
         assert!(conn.prepare("SELECT * FROM extra").is_err());
     }
 }

@@ -414,6 +414,15 @@ impl<'c> Tx<'c> {
         }
     }
 
+    /// Takes a row away; [`LedgerError::Missing`] when it is not there. For what the chain tells of in its own record.
+    pub fn delete<R: Row>(&mut self, key: &R::Key) -> Result<(), LedgerError> {
+        let sql = format!("DELETE FROM {} WHERE \"{}\" = ?1", R::TABLE, R::KEY);
+        match self.execute(R::TABLE, &sql, &[key.store()])? {
+            0 => Err(LedgerError::Missing { table: R::TABLE }),
+            _ => Ok(()),
+        }
+    }
+
     /// Moves main from `expected` (`None`: there is no generation yet) to `new`, whose number is the next one; or says which one is current.
     pub fn advance_generation(&mut self, expected: Option<u64>, new: &GenerationRow) -> Result<Advanced, LedgerError> {
         let current = self.generation()?;

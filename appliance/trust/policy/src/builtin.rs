@@ -65,6 +65,7 @@ fn owner(request: &PolicyRequest<'_>) -> Option<Ruling> {
             with_passphrase("owner-import", "The owner takes files into the tree.")
         }
         Act::DecideGate => with_passphrase("owner-decides", "The owner decides gates."),
+        Act::ManageTrees => with_passphrase("owner-manages-trees", "The owner makes and removes trees."),
         Act::Recover => with_passphrase("owner-recovers", "The owner repairs the box."),
         Act::Merge if request.target == Target::Protected && request.approved => {
             Some((Effect::Allow, "merge-approved", "A person approved exactly these changes."))
@@ -87,7 +88,7 @@ fn leased(request: &PolicyRequest<'_>) -> Option<Ruling> {
         Act::DecideGate => {
             return Some((Effect::Deny, "agents-never-decide", "Only a person with authority decides a gate."));
         }
-        Act::Import | Act::OpenRun | Act::Recover => {
+        Act::Import | Act::OpenRun | Act::ManageTrees | Act::Recover => {
             return Some((Effect::Deny, "owner-only", "Only the owner can do this."));
         }
         _ if !request.subject.lease => {

@@ -116,6 +116,8 @@ pub enum Act {
     DiscardBranch,
     /// Commit, expire, recycle, checkpoint: the box's own upkeep.
     Upkeep,
+    /// Make, remove and restore unprotected trees.
+    ManageTrees,
     /// Restore from trash, lower degradation, confirm the clock.
     Recover,
     /// Delete or unlock a snapshot or a backup.
@@ -124,7 +126,7 @@ pub enum Act {
 
 impl Act {
     /// All acts.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::List,
         Self::Read,
         Self::Write,
@@ -139,6 +141,7 @@ impl Act {
         Self::ReadRecords,
         Self::DiscardBranch,
         Self::Upkeep,
+        Self::ManageTrees,
         Self::Recover,
         Self::DeleteSnapshot,
     ];
@@ -161,6 +164,7 @@ impl Act {
             Self::ReadRecords => "read_records",
             Self::DiscardBranch => "discard_branch",
             Self::Upkeep => "upkeep",
+            Self::ManageTrees => "manage_trees",
             Self::Recover => "recover",
             Self::DeleteSnapshot => "delete_snapshot",
         }

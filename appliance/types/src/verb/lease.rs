@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{LeaseId, RunId};
-use crate::lease::{Action, BranchName, RoleName};
+use crate::lease::{Action, BranchName, RoleName, TreeName};
 use crate::secret::Secret;
 use crate::time::Timestamp;
 
@@ -15,6 +15,9 @@ pub struct LeaseCreate {
     /// Role of the agent, e.g. `cleo`. Left out for a child lease: it is the parent's.
     #[serde(default)]
     pub role: Option<RoleName>,
+    /// The tree to work on; the protected one when left out, and always for a child.
+    #[serde(default)]
+    pub tree: Option<TreeName>,
     /// `/dir/**` (a directory and all below it) or `/file` (one path). At least one.
     pub paths: Vec<String>,
     /// What it allows.
@@ -46,8 +49,10 @@ pub struct LeaseInfo {
     pub lease: LeaseId,
     /// The run it belongs to.
     pub run: RunId,
-    /// The run's branch.
-    pub branch: BranchName,
+    /// The tree it works on.
+    pub tree: TreeName,
+    /// The run's branch; none on an unprotected tree, where what is written is there at once.
+    pub branch: Option<BranchName>,
     /// Who acts, e.g. `agent:cleo`.
     pub principal: String,
     /// For whom, e.g. `human:owner`.

@@ -14,6 +14,7 @@ mod record;
 mod run;
 mod trash;
 mod tree;
+mod trees;
 
 pub use branch::*;
 pub use device::*;
@@ -26,6 +27,7 @@ pub use record::*;
 pub use run::*;
 pub use trash::*;
 pub use tree::*;
+pub use trees::*;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -78,6 +80,10 @@ verbs! {
     "owner/logout"      Owner        OwnerLogout      => Done;
     "tree/list"         LeaseOrOwner TreeList         => TreeListing;
     "tree/log"          LeaseOrOwner TreeLog          => TreeLogAnswer;
+    "tree/create"       Owner        TreeCreate       => TreeInfo;
+    "tree/show"         LeaseOrOwner TreeShow         => Trees;
+    "tree/remove"       Owner        TreeRemove       => TreeInfo;
+    "tree/restore"      Owner        TreeRestore      => TreeInfo;
     "lease/create"      LeaseOrOwner LeaseCreate      => LeaseCreated;
     "lease/list"        Owner        LeaseList        => Leases;
     "lease/show"        LeaseOrOwner LeaseShow        => LeaseInfo;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::RunId;
-use crate::lease::{BranchName, RoleName};
+use crate::lease::{BranchName, RoleName, TreeName};
 use crate::time::Timestamp;
 
 /// All runs, newest first.
@@ -61,8 +61,10 @@ pub struct RunInfo {
     pub on_behalf_of: Option<String>,
     /// Purpose as stated.
     pub purpose: Option<String>,
-    /// Its branch.
-    pub branch: BranchName,
+    /// The tree it works on.
+    pub tree: TreeName,
+    /// Its branch; none on an unprotected tree.
+    pub branch: Option<BranchName>,
     /// `active` or `ended`.
     pub state: String,
     /// When it started.

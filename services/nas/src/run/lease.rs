@@ -32,6 +32,7 @@ impl Session {
         }
         let verb = LeaseCreate {
             role: args.role,
+            tree: args.tree,
             paths: args.paths,
             actions: args.actions,
             ttl_seconds: args.ttl,

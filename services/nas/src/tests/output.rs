@@ -53,7 +53,7 @@ fn the_transcript() {
     let lease: LeaseCreated = serde_json::from_value(json!({
         "token": "nas_lease_secret",
         "lease": {
-            "lease": "lse_23456789abcd", "run": run(), "branch": "cleo/run_23456789abcd", "principal": "agent:cleo",
+            "lease": "lse_23456789abcd", "run": run(), "tree": "nas", "branch": "cleo/run_23456789abcd", "principal": "agent:cleo",
             "on_behalf_of": "human:owner", "parent": null, "purpose": null, "paths": ["/shared/launch/**"],
             "actions": ["list", "read"], "state": "active", "created_at": NOON,
             "expires_at": NOON.plus_ms(FOUR_HOURS_MS), "remaining_seconds": 14400

@@ -7,7 +7,7 @@ use nas_trust_core::read_manifest::Version;
 use nas_types::fs::{Attr, FileKind, FsError, NodeRef, ReadOut, Stability, Wcc, Written};
 use nas_types::lease::Action;
 
-use super::Mounted;
+use super::{Mounted, Place};
 
 impl Mounted {
     /// READ into `buf`. What was read goes into the run's manifest (SPEC REC-2).
@@ -61,10 +61,14 @@ impl Mounted {
     /// Which committed version of the file the reader sees: that of the base commit while nothing newer was committed,
     /// none while the branch holds changes of it that are not in a commit.
     fn version_of(&self, at: &Located) -> Version {
-        let (base, tip) = match &self.branch {
-            Some(branch) if branch.live().is_path_dirty(&at.path) => return Version { commit: None, content: None },
-            Some(branch) => (branch.base(), branch.tip()),
-            None => {
+        let (base, tip) = match &self.place {
+            // It has no commits.
+            Place::Tree(_) => return Version { commit: None, content: None },
+            Place::Branch(branch) if branch.live().is_path_dirty(&at.path) => {
+                return Version { commit: None, content: None };
+            }
+            Place::Branch(branch) => (branch.base(), branch.tip()),
+            Place::Main => {
                 let commit = self.inner.store.main().pointer().commit;
                 (commit, commit)
             }

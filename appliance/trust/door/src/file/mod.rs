@@ -37,10 +37,22 @@ use crate::lease::{Lease, Standing};
 const TOLD_STALE_MAX: NonZeroUsize = NonZeroUsize::new(4096).expect("because 4096 is not 0");
 /// Files per mount whose committed version is remembered for the read manifest.
 const VERSIONS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("because 1024 is not 0");
+/// What a mount shows.
+pub(crate) enum Place {
+    /// A branch.
+    Branch(Arc<Branch>),
+    /// An unprotected tree.
+    Tree(Arc<LiveDir>),
+    /// Main, whatever generation is current.
+    Main,
+}
+
 /// The files of a view, held for one operation.
 enum Files {
     /// The branch.
     Branch(Arc<Branch>),
+    /// The tree.
+    Tree(Arc<LiveDir>),
     /// The generation of main that was current when the operation began.
     Main(Arc<Generation>),
 }
@@ -49,6 +61,7 @@ impl Files {
     fn live(&self) -> &LiveDir {
         match self {
             Self::Branch(branch) => branch.live(),
+            Self::Tree(live) => live,
             Self::Main(generation) => generation.live(),
         }
     }
@@ -73,8 +86,7 @@ pub struct Mounted {
     pub(crate) inner: Arc<Inner>,
     pub(crate) lease: Arc<Lease>,
     pub(crate) facts: MountFacts,
-    /// The branch, when the view is one.
-    pub(crate) branch: Option<Arc<Branch>>,
+    pub(crate) place: Place,
     root: NodeRef,
     ended: AtomicBool,
     told_stale: Mutex<LruCache<NodeId, ()>>,
@@ -84,9 +96,12 @@ pub struct Mounted {
 impl Mounted {
     /// Opens the view. NotFound: the root of the mount is hidden or gone. NotDir: it is no directory.
     pub(crate) fn open(inner: Arc<Inner>, lease: Arc<Lease>, facts: MountFacts) -> Result<Arc<Self>, FsError> {
-        let branch = match facts.view {
-            View::Branch => Some(inner.store.branch(&lease.run.branch).ok_or(FsError::Stale)?),
-            View::Main => None,
+        let place = match (facts.view, &lease.run.tree) {
+            (View::Branch, None) => Place::Branch(inner.store.branch(&lease.run.branch).ok_or(FsError::Stale)?),
+            (View::Branch, Some(tree)) => Place::Tree(inner.store.tree(tree).ok_or(FsError::Stale)?),
+            (View::Main, None) => Place::Main,
+            // The paths of this lease are those of another tree.
+            (View::Main, Some(_)) => return Err(FsError::Access),
         };
         if lease.paths.visibility(&facts.root_path) == Visibility::Hidden {
             return Err(FsError::NotFound);
@@ -95,7 +110,7 @@ impl Mounted {
             inner,
             lease,
             facts,
-            branch,
+            place,
             root: NodeRef { id: NodeId { ino: 0, generation: 0 }, parent_hint: 0 },
             ended: AtomicBool::new(false),
             told_stale: Mutex::new(LruCache::new(TOLD_STALE_MAX)),
@@ -149,7 +164,11 @@ impl Mounted {
     /// WRITE and COMMIT verifier (RFC 1813 §3.3.7): another one after a restart and after a failed fsync.
     #[must_use]
     pub fn write_verifier(&self) -> [u8; 8] {
-        let epoch = self.branch.as_ref().map_or(0, |branch| branch.live().write_verifier_epoch());
+        let epoch = match &self.place {
+            Place::Branch(branch) => branch.live().write_verifier_epoch(),
+            Place::Tree(live) => live.write_verifier_epoch(),
+            Place::Main => 0,
+        };
         (self.inner.instance.wrapping_add(epoch)).to_be_bytes()
     }
 
@@ -160,9 +179,10 @@ impl Mounted {
 
     /// The files of the view. Of main: those of the current generation.
     fn files(&self) -> Files {
-        match &self.branch {
-            Some(branch) => Files::Branch(Arc::clone(branch)),
-            None => Files::Main(self.inner.store.main()),
+        match &self.place {
+            Place::Branch(branch) => Files::Branch(Arc::clone(branch)),
+            Place::Tree(live) => Files::Tree(Arc::clone(live)),
+            Place::Main => Files::Main(self.inner.store.main()),
         }
     }
 

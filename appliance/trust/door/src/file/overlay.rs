@@ -6,7 +6,7 @@ use nas_store::{LiveDir, Located};
 use nas_types::fs::{Attr, DirEntry, FileKind, FsError, Listing, Node, NodeId, NodeRef, ReadOut};
 use nas_types::time::FileTime;
 
-use super::Mounted;
+use super::{Mounted, Place};
 
 /// Name of the directory.
 const DIR_NAME: &[u8] = b".nas";
@@ -142,14 +142,17 @@ impl Mounted {
                 json(serde_json::to_value(info).unwrap_or_default())
             }
             VirtualFile::Budget => {
-                let usage = self.branch.as_ref().map(|branch| {
-                    let usage = branch.live().usage();
-                    serde_json::json!({
-                        "quota_bytes": usage.limits().bytes_max,
-                        "used_bytes": usage.bytes(),
-                        "used_files": usage.files(),
-                    })
-                });
+                let usage = match &self.place {
+                    Place::Branch(branch) => {
+                        let usage = branch.live().usage();
+                        Some(serde_json::json!({
+                            "quota_bytes": usage.limits().bytes_max,
+                            "used_bytes": usage.bytes(),
+                            "used_files": usage.files(),
+                        }))
+                    }
+                    Place::Tree(_) | Place::Main => None,
+                };
                 json(serde_json::json!({
                     "remaining_seconds": self.inner.remaining_seconds(&self.lease),
                     "branch": usage,

@@ -209,6 +209,7 @@ impl Door {
 
     /// The live branch of a run.
     pub(crate) fn branch(&self, run: &Run) -> Result<Arc<Branch>, DoorError> {
+        run_has_branch(run)?;
         self.inner.store.branch(&run.branch).ok_or_else(|| {
             DoorError::State(format!("branch {} was recycled: ask for a new lease to start a new run", run.branch))
         })
@@ -229,6 +230,16 @@ impl Door {
         } else {
             Err(unknown())
         }
+    }
+}
+
+/// On an unprotected tree there is nothing to commit, compare or propose.
+pub(crate) fn run_has_branch(run: &Run) -> Result<(), DoorError> {
+    match &run.tree {
+        None => Ok(()),
+        Some(tree) => Err(DoorError::State(format!(
+            "the run works on the tree {tree}: what is written there is there at once, and it keeps no history"
+        ))),
     }
 }
 

@@ -62,6 +62,7 @@ impl Door {
             principal: owner.clone(),
             kind: PrincipalKind::Human,
             on_behalf_of: None,
+            tree: None,
             quota_bytes: u64::MAX,
             grant: Grant { paths, actions: ActionSet::ALL, clock, purpose: Some(why.clone()) },
         };

@@ -7,6 +7,7 @@ use nas_policy::{Act, Effect, PolicyRequest, Subject, Target};
 use nas_trust_core::degradation::VerbClass;
 use nas_trust_core::lease_time::LeaseClock;
 use nas_trust_core::{ActionSet, PathSet};
+use nas_types::lease::{Action, TreeName};
 use nas_types::secret::Secret;
 use nas_types::verb::{LeaseCreate, LeaseCreated, LeaseInfo, LeaseList, LeaseRevoke, LeaseRevoked, LeaseShow, Leases};
 
@@ -65,8 +66,12 @@ fn open_run(
     if decision.effect != Effect::Allow {
         return Err(crate::denied(&decision));
     }
+    let tree = request.tree.clone().filter(|tree| !tree.is_protected());
+    if let Some(tree) = &tree {
+        door.may_work_on(tree, request, actions)?;
+    }
     let live = door.inner.store.branches().len();
-    if live >= door.inner.options.branches_max {
+    if tree.is_none() && live >= door.inner.options.branches_max {
         return Err(DoorError::State(format!(
             "there are {live} live branches, as many as this box keeps: recycle some ('nas branch list', 'nas branch recycle')"
         )));
@@ -76,6 +81,7 @@ fn open_run(
         role,
         kind: PrincipalKind::Agent,
         on_behalf_of: Some(owner.to_owned()),
+        tree,
         quota_bytes: request.quota_bytes.unwrap_or(door.inner.options.branch_quota_bytes),
         grant: Grant { paths, actions, clock, purpose: request.purpose.clone() },
     };
@@ -93,6 +99,12 @@ fn narrow(
         return Err(DoorError::Invalid {
             field: "role",
             reason: "a child lease keeps the role of its parent: leave it out".to_owned(),
+        });
+    }
+    if request.tree.as_ref().is_some_and(|tree| *tree != parent.run.tree_name()) {
+        return Err(DoorError::Invalid {
+            field: "tree",
+            reason: "a child lease works on the tree of its parent: leave it out".to_owned(),
         });
     }
     if request.quota_bytes.is_some() {
@@ -122,6 +134,28 @@ fn narrow(
         .map_err(|error| DoorError::Invalid { field: "ttl_seconds", reason: error.to_string() })?
         .ok_or(DoorError::LeaseOver("the lease is over: ask for a new one"))?;
     door.inner.narrow(parent, Grant { paths, actions, clock, purpose: request.purpose.clone() }, &decision)
+}
+
+impl Door {
+    /// May a run work on this unprotected tree in this way?
+    fn may_work_on(&self, tree: &TreeName, request: &LeaseCreate, actions: ActionSet) -> Result<(), DoorError> {
+        if self.inner.store.tree(tree).is_none() {
+            return Err(DoorError::NotFound { what: "tree", name: tree.to_string() });
+        }
+        if actions.contains(Action::Propose) {
+            return Err(DoorError::Invalid {
+                field: "actions",
+                reason: format!("nothing is proposed on the tree {tree}: what is written there is there at once"),
+            });
+        }
+        if request.quota_bytes.is_some() {
+            return Err(DoorError::Invalid {
+                field: "quota_bytes",
+                reason: format!("the tree {tree} has no quota, only the reserve of the pool"),
+            });
+        }
+        Ok(())
+    }
 }
 
 fn ttl_ms(request: &LeaseCreate) -> Option<i64> {

@@ -14,6 +14,7 @@ mod record;
 mod run;
 mod trash;
 mod tree;
+mod trees;
 
 pub(crate) use owner::OWNER;
 

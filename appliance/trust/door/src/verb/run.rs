@@ -3,7 +3,7 @@
 use nas_ledger::{LedgerError, NewRecord, RunRow, RunState};
 use nas_store::CommitReason;
 use nas_trust_core::degradation::VerbClass;
-use nas_types::lease::BranchName;
+use nas_types::lease::{BranchName, TreeName};
 use nas_types::verb::{RunEnd, RunInfo, RunList, RunShow, Runs};
 
 use super::page;
@@ -80,7 +80,8 @@ impl Door {
 fn info(row: RunRow) -> RunInfo {
     RunInfo {
         run: row.id,
-        branch: BranchName { role: row.role.clone(), run: row.id },
+        branch: row.tree.is_none().then(|| BranchName { role: row.role.clone(), run: row.id }),
+        tree: row.tree.unwrap_or_else(TreeName::protected),
         role: row.role,
         principal: row.principal,
         on_behalf_of: row.on_behalf_of,

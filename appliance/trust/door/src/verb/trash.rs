@@ -114,6 +114,7 @@ impl Door {
             principal: owner.to_owned(),
             kind: PrincipalKind::Human,
             on_behalf_of: None,
+            tree: None,
             quota_bytes: u64::MAX,
             grant: Grant { paths, actions: ActionSet::ALL, clock, purpose: Some(format!("Restore {}", request.path)) },
         };

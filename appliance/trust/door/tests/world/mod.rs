@@ -88,6 +88,7 @@ impl World {
             ttl_seconds,
             purpose: None,
             quota_bytes: None,
+            tree: None,
         };
         let created = self.as_owner(create).unwrap();
         Held { info: created.lease, token: created.token }

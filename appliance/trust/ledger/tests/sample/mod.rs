@@ -65,6 +65,7 @@ impl World {
             started_at: T,
             ended_at: None,
             state: RunState::Active,
+            tree: None,
         };
         let branch = BranchName { role: "cleo".parse().unwrap(), run: run.id };
         let lease = LeaseRow {

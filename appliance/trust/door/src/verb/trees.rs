@@ -1,0 +1,245 @@
+//! `tree/create`, `tree/show`, `tree/remove`, `tree/restore`: the trees themselves. What is in the protected one is in
+//! [`super::tree`].
+
+use nas_ledger::{NewRecord, TreeRow};
+use nas_policy::{Act, Effect, PolicyRequest, Subject, Target};
+use nas_trust_core::degradation::VerbClass;
+use nas_types::lease::TreeName;
+use nas_types::secret::Secret;
+use nas_types::verb::{TreeCreate, TreeInfo, TreeRemove, TreeRestore, TreeShow, Trees};
+
+use crate::caller::Who;
+use crate::inner::Inner;
+use crate::lease::Standing;
+use crate::{Caller, Door, DoorError, DoorVerb};
+
+/// Unprotected trees of one box, removed ones included.
+const TREES_MAX: usize = 256;
+
+impl DoorVerb for TreeCreate {
+    const CLASS: VerbClass = VerbClass::OpenRun;
+
+    fn run(self, door: &Door, caller: &Caller) -> Result<TreeInfo, DoorError> {
+        let decision = door.may_manage_trees(caller, &self.passphrase)?;
+        let known = door.inner.ledger.read(|reader| reader.all::<TreeRow>()).map_err(DoorError::Ledger)?;
+        if let Some(row) = known.iter().find(|row| row.name == self.tree) {
+            return Err(DoorError::State(if row.removed_at.is_some() {
+                format!("a removed tree {} is kept: 'nas tree restore {0}' brings it back", self.tree)
+            } else {
+                format!("the tree {} exists already", self.tree)
+            }));
+        }
+        if self.tree.is_protected() {
+            return Err(DoorError::State(format!("the tree {} is the protected one: it is always there", self.tree)));
+        }
+        if known.len() >= TREES_MAX {
+            return Err(DoorError::State(format!("there are {TREES_MAX} trees, as many as a box keeps")));
+        }
+        let inner = &door.inner;
+        let now = inner.clocks.wall();
+        let record = |record: NewRecord| {
+            let detail = serde_json::json!({ "tree": self.tree, "protected": false });
+            Inner::by_rule(NewRecord { principal: Some(caller.name()), detail, ..record }, &decision)
+        };
+        let intent = NewRecord::intent("tree.create", now);
+        let intent = inner.ledger.write(|tx| tx.append(&record(intent))).map_err(DoorError::Ledger)?;
+        if let Err(error) = inner.store.create_tree(&self.tree) {
+            inner.aborted("tree.create", intent.seq, &error.to_string());
+            return Err(crate::store_error("making a tree", error));
+        }
+        let row = TreeRow { name: self.tree.clone(), created_at: now, removed_at: None };
+        let written = inner.ledger.write(|tx| {
+            tx.insert(&row)?;
+            tx.append(&record(NewRecord::outcome("tree.create", now, intent.seq)))
+        });
+        if let Err(error) = written {
+            // Nobody knows of it yet.
+            if let Err(error) = inner.store.discard_empty_tree(&self.tree) {
+                tracing::error!(%error, tree = %self.tree, "a tree that was not recorded could not be removed");
+            }
+            inner.aborted("tree.create", intent.seq, &error.to_string());
+            return Err(DoorError::Ledger(error));
+        }
+        Ok(door.tree_info(row))
+    }
+}
+
+impl DoorVerb for TreeShow {
+    const CLASS: VerbClass = VerbClass::Read;
+
+    fn run(self, door: &Door, caller: &Caller) -> Result<Trees, DoorError> {
+        let rows = door.inner.ledger.read(|reader| reader.all::<TreeRow>()).map_err(DoorError::Ledger)?;
+        let protected = TreeInfo {
+            tree: TreeName::protected(),
+            protected: true,
+            engine: door.inner.store.engine_name().to_owned(),
+            state: "live".to_owned(),
+            created_at: None,
+            gone_at: None,
+        };
+        let known = |tree: &TreeName| match &caller.0 {
+            Who::Owner { .. } => true,
+            Who::Lease(lease) => *tree == lease.run.tree_name() || tree.is_protected(),
+            Who::Anonymous { .. } => false,
+        };
+        let infos = [protected].into_iter().chain(rows.into_iter().map(|row| door.tree_info(row)));
+        let wanted = |info: &TreeInfo| known(&info.tree) && self.tree.as_ref().is_none_or(|tree| *tree == info.tree);
+        let trees: Vec<_> = infos.filter(wanted).collect();
+        match self.tree {
+            Some(tree) if trees.is_empty() => Err(door.not_known_to(caller, "tree", tree.to_string())),
+            _ => Ok(Trees { trees }),
+        }
+    }
+}
+
+impl DoorVerb for TreeRemove {
+    const CLASS: VerbClass = VerbClass::Narrow;
+
+    fn run(self, door: &Door, caller: &Caller) -> Result<TreeInfo, DoorError> {
+        let decision = door.may_manage_trees(caller, &self.passphrase)?;
+        let (inner, now) = (&door.inner, door.inner.clocks.wall());
+        let row = door.tree_row(&self.tree)?;
+        if row.removed_at.is_some() {
+            return Err(DoorError::State(format!("the tree {} is removed already", self.tree)));
+        }
+        let boottime_ms = inner.clocks.boottime_ms();
+        let in_use = |lease: &&std::sync::Arc<crate::lease::Lease>| {
+            let gives = matches!(lease.standing(boottime_ms), Standing::Live | Standing::Suspended);
+            gives && lease.run.tree.as_ref() == Some(&self.tree)
+        };
+        let leases = inner.leases.read().values().filter(in_use).count();
+        if leases > 0 {
+            return Err(DoorError::State(format!(
+                "{leases} leases give access to the tree {}: revoke them first ('nas lease list')",
+                self.tree
+            )));
+        }
+        let row = TreeRow { removed_at: Some(now), ..row };
+        let detail = serde_json::json!({ "tree": self.tree });
+        let event = NewRecord { principal: Some(caller.name()), detail, ..NewRecord::event("tree.remove", now) };
+        let written = inner.ledger.write_essential(|tx| {
+            tx.update(&row)?;
+            tx.append(&Inner::by_rule(event.clone(), &decision))
+        });
+        written.map_err(DoorError::Ledger)?;
+        // A lease that was issued meanwhile finds nothing: its mounts are stale.
+        for mount in inner.mounts.read().values() {
+            if mount.lease.run.tree.as_ref() == Some(&self.tree) {
+                mount.end();
+            }
+        }
+        inner.store.close_tree(&self.tree);
+        Ok(door.tree_info(row))
+    }
+}
+
+impl DoorVerb for TreeRestore {
+    const CLASS: VerbClass = VerbClass::OpenRun;
+
+    fn run(self, door: &Door, caller: &Caller) -> Result<TreeInfo, DoorError> {
+        let decision = door.may_manage_trees(caller, &self.passphrase)?;
+        let (inner, now) = (&door.inner, door.inner.clocks.wall());
+        let row = door.tree_row(&self.tree)?;
+        if row.removed_at.is_none() {
+            return Err(DoorError::State(format!("the tree {} is not removed", self.tree)));
+        }
+        inner.store.open_tree(&self.tree).map_err(|error| crate::store_error("opening a tree", error))?;
+        let row = TreeRow { removed_at: None, ..row };
+        let detail = serde_json::json!({ "tree": self.tree });
+        let event = NewRecord { principal: Some(caller.name()), detail, ..NewRecord::event("tree.restore", now) };
+        let written = inner.ledger.write(|tx| {
+            tx.update(&row)?;
+            tx.append(&Inner::by_rule(event.clone(), &decision))
+        });
+        if let Err(error) = written {
+            inner.store.close_tree(&self.tree);
+            return Err(DoorError::Ledger(error));
+        }
+        Ok(door.tree_info(row))
+    }
+}
+
+impl Door {
+    fn may_manage_trees(&self, caller: &Caller, passphrase: &Secret) -> Result<nas_policy::Decision, DoorError> {
+        let owner = caller.owner()?;
+        self.check_passphrase(passphrase)?;
+        let subject = Subject::owner(owner).with_passphrase();
+        let decision = self.inner.policy.evaluate(&PolicyRequest::new(subject, Act::ManageTrees, Target::Box));
+        if decision.effect == Effect::Allow { Ok(decision) } else { Err(crate::denied(&decision)) }
+    }
+
+    fn tree_row(&self, tree: &TreeName) -> Result<TreeRow, DoorError> {
+        let row = self.inner.ledger.read(|reader| reader.get::<TreeRow>(tree)).map_err(DoorError::Ledger)?;
+        row.ok_or_else(|| match tree.is_protected() {
+            true => DoorError::State(format!("the tree {tree} is the protected one: it cannot be removed")),
+            false => DoorError::NotFound { what: "tree", name: tree.to_string() },
+        })
+    }
+
+    fn tree_info(&self, row: TreeRow) -> TreeInfo {
+        let state = match (row.removed_at, self.inner.store.tree(&row.name)) {
+            (Some(_), _) => "removed",
+            (None, Some(_)) => "live",
+            (None, None) => "missing",
+        };
+        TreeInfo {
+            tree: row.name,
+            protected: false,
+            engine: self.inner.store.engine_name().to_owned(),
+            state: state.to_owned(),
+            created_at: Some(row.created_at),
+            gone_at: row.removed_at.map(|at| at.plus_ms(self.inner.options.trash_ms)),
+        }
+    }
+}
+
+impl Inner {
+    /// At start: what the ledger says of trees holds. A directory that it does not know was being made when the box stopped,
+    /// and goes if it is empty; with something in it, it is left alone and not served.
+    pub(crate) fn settle_trees(&self) -> Result<(), DoorError> {
+        for name in self.store.trees() {
+            let row = self.ledger.read(|reader| reader.get::<TreeRow>(&name)).map_err(DoorError::Ledger)?;
+            match row {
+                Some(row) if row.removed_at.is_none() => {}
+                Some(_) => self.store.close_tree(&name),
+                None => {
+                    let gone = self.store.discard_empty_tree(&name);
+                    if !gone.map_err(|error| crate::store_error("removing an unfinished tree", error))? {
+                        tracing::error!(%name, "the ledger knows no such tree: its files are left as they are, and not served");
+                        self.store.close_tree(&name);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removed trees whose days in the trash are over go for good.
+    pub(crate) fn expire_trees(&self) -> Result<(), DoorError> {
+        let now = self.now();
+        if !now.trusted {
+            return Ok(());
+        }
+        for row in self.ledger.read(|reader| reader.all::<TreeRow>()).map_err(DoorError::Ledger)? {
+            if row.removed_at.is_none_or(|at| now.wall < at.plus_ms(self.options.trash_ms)) {
+                continue;
+            }
+            let detail = serde_json::json!({ "tree": row.name });
+            let record = NewRecord {
+                principal: Some("svc:upkeep".to_owned()),
+                detail,
+                ..NewRecord::event("tree.expire", now.wall)
+            };
+            // Recorded first: a crash between the two leaves a directory that nobody knows, and that is only told of.
+            let written = self.ledger.write(|tx| {
+                tx.delete::<TreeRow>(&row.name)?;
+                tx.append(&record)
+            });
+            written.map_err(DoorError::Ledger)?;
+            if let Err(error) = self.store.delete_tree(&row.name) {
+                tracing::error!(%error, tree = %row.name, "an expired tree could not be deleted");
+            }
+        }
+        Ok(())
+    }
+}
