@@ -1,5 +1,5 @@
 //! Times of files in history: kept to the nanosecond, no change by themselves, and merged with the content they belong to.
-#![allow(clippy::unwrap_used, reason = "a failure in a helper is a failed test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure in a helper is a failed test")]
 
 mod support;
 
