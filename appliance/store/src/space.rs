@@ -140,6 +140,8 @@ fn read(pool: &OwnedFd, reserve: Reserve) -> Result<Seen, rustix::io::Errno> {
 #[derive(Debug)]
 pub struct Usage {
     limits: Mutex<Limits>,
+    /// `false`: nothing is counted, so that what is remembered does not grow with every file that was ever written.
+    counted: bool,
     used: Mutex<Used>,
 }
 
@@ -153,7 +155,12 @@ struct Used {
 
 impl Usage {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits: Mutex::new(limits), used: Mutex::new(Used::default()) }
+        Self { limits: Mutex::new(limits), counted: true, used: Mutex::new(Used::default()) }
+    }
+
+    /// Of a directory without a quota of its own (an unprotected tree): only the reserve of the pool holds there.
+    pub(crate) fn uncounted() -> Self {
+        Self { limits: Mutex::new(Limits::NONE), counted: false, used: Mutex::new(Used::default()) }
     }
 
     /// The limits.
@@ -187,6 +194,9 @@ impl Usage {
     }
 
     fn charge_as(&self, ino: u64, bytes: u64, at_least: bool) -> Result<(), FsError> {
+        if !self.counted {
+            return Ok(());
+        }
         let limits = self.limits();
         let mut used = self.used.lock();
         let old = used.files.get(&ino).copied();
@@ -224,6 +234,9 @@ impl Usage {
 
     /// Counts a file that exists whatever the limit says (after a restart, or a truncation).
     pub(crate) fn settle(&self, ino: u64, bytes: u64) {
+        if !self.counted {
+            return;
+        }
         let mut used = self.used.lock();
         let old = used.files.insert(ino, bytes).unwrap_or(0);
         used.live_bytes = (used.live_bytes - old).saturating_add(bytes);

@@ -93,6 +93,8 @@ impl Store {
             // Under a name that no tree can have: a new one of this name may be made at once.
             let gone = self.core.temp_path("tree");
             fs::rename(&path, &gone).map_err(StoreError::io("removing", &path))?;
+            // A power cut must not bring it back under a name that is free again.
+            sync_dir(&self.core.pool.join("tree"))?;
             self.core.reap(Reap::Now(gone));
         }
         Ok(())

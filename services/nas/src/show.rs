@@ -246,7 +246,11 @@ impl Show for MountTicketAnswer {
 
 impl Show for MountInfo {
     fn show(&self, here: &Here) -> String {
-        let view = if self.view == nas_types::lease::View::Main { "main" } else { "branch" };
+        let view = match self.view {
+            nas_types::lease::View::Main => "main".to_owned(),
+            nas_types::lease::View::Branch if self.tree.is_protected() => "branch".to_owned(),
+            nas_types::lease::View::Branch => format!("tree {}", self.tree),
+        };
         let mode = if self.read_only { "read-only" } else { "read-write" };
         format!(
             "mount {} · lease {} · {view} {} · {mode} · {} · since {}\n",

@@ -3,7 +3,7 @@
 use nas_e2e::{Answer, Leased, PATIENCE, TestBox, passphrase, path, refused};
 use nas_nfsclient::nfs3::{sattr3, stable_how};
 use nas_nfsclient::{Client, Status};
-use nas_testkit::wait_until;
+use nas_testkit::{Scratch, wait_until};
 use nas_types::lease::{Action, TreeName, View};
 use nas_types::verb::{
     BoxStatus, BranchCommit, LeaseCreate, LeaseRevoke, Propose, TreeCreate, TreeInfo, TreeList, TreeRemove,
@@ -38,7 +38,20 @@ const ALL: [Action; 3] = [Action::List, Action::Read, Action::Write];
 /// main, and the leases on the two trees, know nothing of each other.
 #[test]
 fn plain_space() -> anyhow::Result<()> {
-    let mut nas = TestBox::start()?;
+    plain_space_in(TestBox::start()?)
+}
+
+/// Goal: the same without an image of its own: with the engine that copies, unless the folder of the tests is on btrfs.
+#[test]
+fn plain_space_in_a_folder() -> anyhow::Result<()> {
+    let scratch = Scratch::new("box");
+    let mut nas = TestBox::on_btrfs(&scratch.join("data"), &["--no-image"]);
+    nas.boot()?;
+    nas.init_owner()?;
+    plain_space_in(nas)
+}
+
+fn plain_space_in(mut nas: TestBox) -> anyhow::Result<()> {
     assert_eq!(create(&nas).map_err(refused)?.state, "live");
     let before = nas.as_owner(&BoxStatus {}).map_err(refused)?.details.map(|details| details.commit);
 
@@ -74,8 +87,13 @@ fn plain_space() -> anyhow::Result<()> {
     assert_eq!(branch.find("films").map(|_| ()).unwrap_err().status(), Some(Status::NFS3ERR_NOENT));
     let list = TreeList { path: path("/films"), view: View::Main, commit: None, cursor: None, limit: None };
     assert_eq!(nas.as_owner(&list).unwrap_err().code, "not_found");
-    // Nor can its lease look at main.
+    // Nor can its lease look at main, by a mount or by a list.
     assert!(nas.mount_view(&whole, "/", View::Main).is_err());
+    let root = TreeList { path: path("/"), ..list };
+    assert_eq!(nas.call(Some(&whole.token), &root).unwrap_err().code, "denied");
+    let listed = nas.call(Some(&whole.token), &TreeList { view: View::Branch, ..root }).map_err(refused)?;
+    let listed: Vec<_> = listed.entries.iter().map(|entry| entry.path.to_string()).collect();
+    assert_eq!(listed, ["/films", "/private"]);
     Ok(())
 }
 
@@ -163,5 +181,29 @@ fn removed_and_restored() -> anyhow::Result<()> {
     assert_eq!(client.read_file("kept")?, b"still here");
     let protected = TreeRemove { tree: TreeName::protected(), passphrase: passphrase() };
     assert!(nas.as_owner(&protected).unwrap_err().message.contains("protected"));
+    Ok(())
+}
+
+/// Goal: a pool down to its reserve takes nothing more on a tree either; deleting works, and what is there is read.
+#[test]
+fn within_the_reserve() -> anyhow::Result<()> {
+    let scratch = Scratch::new("box");
+    let data = scratch.join("data");
+    let mut nas = TestBox::in_folder(&data, &[]);
+    nas.boot()?;
+    nas.init_owner()?;
+    create(&nas).map_err(refused)?;
+    let lease = lease_on_media(&nas, &["/**"], &ALL, None).map_err(refused)?;
+    nas.mount(&lease, "/")?.write_file("before", b"before")?;
+    nas.stop()?;
+    drop(nas);
+    // More is kept back than the pool has.
+    let mut nas = TestBox::in_folder(&data, &["--reserve-mib", "100000000"]);
+    nas.boot()?;
+    let mut client = nas.mount(&lease, "/")?;
+    assert_eq!(client.write_file("after", b"after").map(|_| ()).unwrap_err().status(), Some(Status::NFS3ERR_NOSPC));
+    assert_eq!(client.read_file("before")?, b"before");
+    client.remove_path("before")?;
+    assert_eq!(client.list("")?, Vec::<Vec<u8>>::new());
     Ok(())
 }

@@ -106,6 +106,10 @@ impl Journal {
         Self::with(None)
     }
 
+    pub(crate) fn keeps_nothing(&self) -> bool {
+        self.mark.is_none()
+    }
+
     fn with(mark: Option<PathBuf>) -> Self {
         Self {
             marking: Mutex::new(()),
@@ -158,7 +162,7 @@ impl Journal {
 
     /// Notes changed paths.
     pub(crate) fn changed(&self, paths: impl IntoIterator<Item = TreePath>) {
-        if self.mark.is_none() {
+        if self.keeps_nothing() {
             return;
         }
         let mut dirty = self.dirty.lock();
@@ -170,7 +174,7 @@ impl Journal {
 
     /// Notes a rename.
     pub(crate) fn renamed(&self, from: &TreePath, to: &TreePath) {
-        if self.mark.is_none() {
+        if self.keeps_nothing() {
             return;
         }
         let mut dirty = self.dirty.lock();

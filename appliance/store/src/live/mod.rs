@@ -12,7 +12,8 @@
 //! `openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)` and kept in the fd cache; a file is one name
 //! below an open directory, taken with `O_NOFOLLOW`; then inode and generation are compared. So no symlink is ever
 //! followed and a wrong guess costs a retry, never another file. After a restart the parent hint of the
-//! reference is tried, then all directories are walked once.
+//! reference is tried, then all directories are walked once. In an unprotected tree others rename beside us, so there an open
+//! directory is not enough: each use opens it by its path again. What a lease may do is decided about the path where it is.
 //!
 //! **Durability of names** ([`Durability`]). RFC 1813 §4.8 wants CREATE, REMOVE, RENAME and the like on stable storage before the
 //! reply. `Strict`, the default, fsyncs the changed directories after the lock is released; on btrfs concurrent fsyncs of
@@ -116,15 +117,15 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 impl LiveDir {
     /// Opens the live directory at `path`. With a `mark`, the place of its durable dirty mark, it is writable.
     pub fn open(path: &Path, shared: Shared, mark: Option<PathBuf>, limits: Limits) -> Result<Self, FsError> {
-        Self::open_with(path, shared, mark.map(Journal::new), limits)
+        Self::open_with(path, shared, mark.map(Journal::new), Usage::new(limits))
     }
 
     /// Opens a writable live directory that no commit ever looks at: an unprotected tree.
     pub(crate) fn open_without_history(path: &Path, shared: Shared) -> Result<Self, FsError> {
-        Self::open_with(path, shared, Some(Journal::without_history()), Limits::NONE)
+        Self::open_with(path, shared, Some(Journal::without_history()), Usage::uncounted())
     }
 
-    fn open_with(path: &Path, shared: Shared, journal: Option<Journal>, limits: Limits) -> Result<Self, FsError> {
+    fn open_with(path: &Path, shared: Shared, journal: Option<Journal>, usage: Usage) -> Result<Self, FsError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = shared.fds.retrying(|| rustix::fs::openat(CWD, path, flags, Mode::empty()))?;
         let stat = rustix::fs::statx(&root, "", AtFlags::EMPTY_PATH, STATX).map_err(crate::error::fs_error)?;
@@ -140,7 +141,7 @@ impl LiveDir {
             tree: RwLock::new(()),
             moves: AtomicU64::new(0),
             nodes: Mutex::new(NodeTable::new(root_id)),
-            usage: Usage::new(limits),
+            usage,
             verifier_epoch: AtomicU64::new(0),
         })
     }
@@ -161,6 +162,11 @@ impl LiveDir {
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.journal.is_some()
+    }
+
+    /// Do others than this value change it, beside it (an unprotected tree, which Samba may export too)?
+    fn has_other_writers(&self) -> bool {
+        self.journal.as_ref().is_some_and(Journal::keeps_nothing)
     }
 
     /// What is counted against the quota.

@@ -231,13 +231,15 @@ impl LiveDir {
         if same { Ok(self.shared.fds.put(key, fd)) } else { Err(FsError::Later) }
     }
 
-    /// The open directory `id`, from the cache or opened from the root by its remembered path and compared.
+    /// The open directory `id`, from the cache or opened from the root by its remembered path and compared. Where others write
+    /// too it is opened in any case: one kept open could have been moved since, and its path is what leases are about.
     pub(super) fn dir_fd(&self, id: NodeId) -> Result<Arc<OwnedFd>, FsError> {
         if id == self.root_id {
             return Ok(Arc::clone(&self.root));
         }
         let key = (self.id, id);
-        if let Some(fd) = self.shared.fds.get(&key) {
+        let may_have_moved = self.has_other_writers();
+        if !may_have_moved && let Some(fd) = self.shared.fds.get(&key) {
             return Ok(fd);
         }
         let path = {
@@ -257,7 +259,7 @@ impl LiveDir {
         if (NodeId { ino: stat.stx_ino, generation }) != id {
             return Err(FsError::Stale);
         }
-        Ok(self.shared.fds.put(key, fd))
+        Ok(if may_have_moved { Arc::new(fd) } else { self.shared.fds.put(key, fd) })
     }
 
     /// The entry `name` of an open directory; remembered.

@@ -93,6 +93,10 @@ impl Inner {
             },
         };
         let written = self.ledger.write(|tx| {
+            // A tree that was removed meanwhile takes no runs.
+            if new.tree.is_some() && !place_is_live(tx, new.tree.as_ref(), &branch)? {
+                return Ok(None);
+            }
             if tx.get::<PrincipalRow>(&new.principal)?.is_none() {
                 tx.insert(&PrincipalRow {
                     id: new.principal.clone(),
@@ -111,8 +115,14 @@ impl Inner {
                 "base": branch_row.as_ref().map(|row| row.base),
             });
             tx.append(&NewRecord { detail, ..record(NewRecord::outcome("lease.issue", now.wall, intent.seq)) })
+                .map(Some)
         });
-        if let Err(error) = written {
+        let failed = match written {
+            Ok(Some(_)) => None,
+            Ok(None) => Some(DoorError::NotFound { what: "tree", name: live.tree_name().to_string() }),
+            Err(error) => Some(DoorError::Ledger(error)),
+        };
+        if let Some(error) = failed {
             // Nobody has the token: the branch can go again.
             if branch_row.is_some()
                 && let Err(error) = self.store.recycle(&branch)
@@ -120,7 +130,7 @@ impl Inner {
                 tracing::error!(%error, %branch, "a branch without a lease could not be recycled");
             }
             self.aborted("lease.issue", intent.seq, &error.to_string());
-            return Err(DoorError::Ledger(error));
+            return Err(error);
         }
         self.runs.write().insert(run, live);
         self.remember(&lease_row, &lease);
@@ -186,6 +196,7 @@ impl Inner {
         let leases = self.leases.read();
         let held: Vec<_> = leases.values().filter(|held| descends(&leases, held, lease)).cloned().collect();
         drop(leases);
+        let in_detail = held.first().map(|held| Arc::clone(&held.run));
         let newly: Vec<_> = held.into_iter().filter(|held| !held.is_revoked()).collect();
         newly.iter().for_each(|held| held.revoke());
         let written = self.ledger.write_essential(|tx| {
@@ -199,6 +210,7 @@ impl Inner {
                 }
             }
             let detail = serde_json::json!({ "revoked": revoked, "why": why });
+            let detail = in_detail.as_ref().map_or_else(|| detail.clone(), |run| run.in_detail(detail.clone()));
             let head = tx.append(&NewRecord {
                 principal: Some(by.to_owned()),
                 run: Some(row.run),

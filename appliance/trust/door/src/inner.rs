@@ -64,6 +64,8 @@ pub(crate) struct Inner {
     pub(crate) refusal_queue: Sender<Refusal>,
     /// One merge at a time: the result of the one before is what the next one is computed on.
     pub(crate) merging: Mutex<()>,
+    /// One change of which trees there are at a time.
+    pub(crate) trees: Mutex<()>,
     pub(crate) handle_key: [u8; 32],
     /// The Door is being dropped: threads that wait go home.
     pub(crate) closing: AtomicBool,
@@ -162,6 +164,7 @@ impl Inner {
             on_behalf_of: lease.run.on_behalf_of.clone(),
             lease: Some(lease.id),
             purpose: lease.purpose.clone().or_else(|| lease.run.purpose.clone()),
+            detail: lease.run.in_detail(record.detail),
             ..record
         }
     }

@@ -38,6 +38,20 @@ impl Run {
         self.tree.clone().unwrap_or_else(TreeName::protected)
     }
 
+    /// Adds the tree to the detail of a record, where it is not the protected one.
+    pub(crate) fn in_detail(&self, detail: serde_json::Value) -> serde_json::Value {
+        use serde_json::Value;
+        let Some(tree) = &self.tree else { return detail };
+        match detail {
+            Value::Null => serde_json::json!({ "tree": tree }),
+            Value::Object(mut fields) => {
+                fields.insert("tree".to_owned(), serde_json::json!(tree));
+                Value::Object(fields)
+            }
+            other => other,
+        }
+    }
+
     /// Its branch as the API shows it.
     pub(crate) fn branch_name(&self) -> Option<BranchName> {
         self.tree.is_none().then(|| self.branch.clone())

@@ -156,6 +156,7 @@ impl Door {
             refusals: Mutex::new(Refusals::default()),
             refusal_queue,
             merging: Mutex::new(()),
+            trees: Mutex::new(()),
             handle_key: facts.handle_key,
             closing: AtomicBool::new(false),
             instance: u64::from_be_bytes(instance),

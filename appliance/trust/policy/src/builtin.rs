@@ -46,6 +46,11 @@ fn never(request: &PolicyRequest<'_>) -> Option<Ruling> {
         (Act::Write | Act::Propose, Target::OtherBranch) => {
             Some((Effect::Deny, "own-branch-only", "A run works on its own branch only."))
         }
+        (Act::Propose | Act::Merge, Target::Unprotected) => Some((
+            Effect::Deny,
+            "unprotected-no-merges",
+            "What is written in an unprotected tree is there at once; nothing is proposed or merged there.",
+        )),
         _ => None,
     }
 }
@@ -97,14 +102,17 @@ fn leased(request: &PolicyRequest<'_>) -> Option<Ruling> {
         _ => {}
     }
     match (request.act, request.target) {
-        (Act::List, Target::OwnBranch | Target::Protected) => {
+        (Act::List, Target::OwnBranch | Target::Protected | Target::Unprotected) => {
             Some((Effect::Allow, "lease-lists", "The lease covers these names."))
         }
-        (Act::Read, Target::OwnBranch | Target::Protected) => {
+        (Act::Read, Target::OwnBranch | Target::Protected | Target::Unprotected) => {
             Some((Effect::Allow, "lease-reads", "The lease covers reading here."))
         }
         (Act::Write, Target::OwnBranch) => {
             Some((Effect::Allow, "lease-writes", "The lease covers writing on its branch."))
+        }
+        (Act::Write, Target::Unprotected) => {
+            Some((Effect::Allow, "lease-writes-unprotected", "The lease covers writing in an unprotected tree."))
         }
         (Act::Upkeep, Target::OwnBranch) => Some((Effect::Allow, "lease-commits", "A run commits on its own branch.")),
         (Act::DiscardBranch, Target::OwnBranch) => {

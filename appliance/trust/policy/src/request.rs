@@ -180,13 +180,15 @@ pub enum Target {
     OtherBranch,
     /// A protected tree.
     Protected,
+    /// An unprotected tree: plain space, without branches and merges.
+    Unprotected,
     /// The box itself: runs, leases, gates, records.
     Box,
 }
 
 impl Target {
     /// All targets.
-    pub const ALL: [Self; 4] = [Self::OwnBranch, Self::OtherBranch, Self::Protected, Self::Box];
+    pub const ALL: [Self; 5] = [Self::OwnBranch, Self::OtherBranch, Self::Protected, Self::Unprotected, Self::Box];
 
     /// The word.
     #[must_use]
@@ -195,6 +197,7 @@ impl Target {
             Self::OwnBranch => "own_branch",
             Self::OtherBranch => "other_branch",
             Self::Protected => "protected",
+            Self::Unprotected => "unprotected",
             Self::Box => "box",
         }
     }

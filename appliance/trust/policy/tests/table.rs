@@ -108,7 +108,9 @@ fn invariants() {
         match request.act {
             // BRANCH-3, BRANCH-1
             Act::DeleteSnapshot => assert_eq!(effect, Effect::Deny, "{request:?}"),
-            Act::Write if request.target != Target::OwnBranch => assert_eq!(effect, Effect::Deny, "{request:?}"),
+            Act::Write if !matches!(request.target, Target::OwnBranch | Target::Unprotected) => {
+                assert_eq!(effect, Effect::Deny, "{request:?}");
+            }
             // GATE-5: never without an approval; GATE-2: an approval is an answer, not a question.
             Act::Merge if !request.approved => assert_ne!(effect, Effect::Allow, "{request:?}"),
             Act::WidenLease if !request.approved => assert_ne!(effect, Effect::Allow, "{request:?}"),

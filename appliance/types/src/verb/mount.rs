@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{LeaseId, MountId};
-use crate::lease::View;
+use crate::lease::{TreeName, View};
 use crate::path::TreePath;
 use crate::secret::Secret;
 use crate::time::Timestamp;
@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MountTicket {
-    /// The run's branch, or main (read-only).
+    /// What the run works on (its branch, or its unprotected tree), or main (read-only).
     #[serde(default)]
     pub view: View,
     /// Refuse every change through this mount.
@@ -54,7 +54,9 @@ pub struct MountInfo {
     pub mount: MountId,
     /// Its lease.
     pub lease: LeaseId,
-    /// Which files it shows.
+    /// The tree that its files are of.
+    pub tree: TreeName,
+    /// Which files of it: on an unprotected tree there is one view, `branch`.
     pub view: View,
     /// Directory that is its root.
     pub root: TreePath,

@@ -41,6 +41,7 @@ impl DoorVerb for BranchShow {
 
     fn run(self, door: &Door, caller: &Caller) -> Result<BranchInfo, DoorError> {
         let run = door.run_of(caller, self.run)?;
+        run_has_branch(&run)?;
         let row = door.inner.ledger.read(|reader| reader.need::<BranchRow>(&run.branch)).map_err(DoorError::Ledger)?;
         Ok(door.inner.branch_info(row))
     }
@@ -262,6 +263,7 @@ impl Inner {
 
     /// Gives a branch up. Refused while a gate pins it.
     pub(crate) fn recycle(&self, run: &Arc<Run>, by: &str) -> Result<BranchInfo, DoorError> {
+        run_has_branch(run)?;
         let now = self.now();
         let intent = NewRecord {
             run: Some(run.id),

@@ -68,7 +68,7 @@ fn open_run(
     }
     let tree = request.tree.clone().filter(|tree| !tree.is_protected());
     if let Some(tree) = &tree {
-        door.may_work_on(tree, request, actions)?;
+        door.may_work_on(tree, &format!("agent:{role}"), request.quota_bytes, actions)?;
     }
     let live = door.inner.store.branches().len();
     if tree.is_none() && live >= door.inner.options.branches_max {
@@ -138,7 +138,13 @@ fn narrow(
 
 impl Door {
     /// May a run work on this unprotected tree in this way?
-    fn may_work_on(&self, tree: &TreeName, request: &LeaseCreate, actions: ActionSet) -> Result<(), DoorError> {
+    fn may_work_on(
+        &self,
+        tree: &TreeName,
+        principal: &str,
+        quota_bytes: Option<u64>,
+        actions: ActionSet,
+    ) -> Result<(), DoorError> {
         if self.inner.store.tree(tree).is_none() {
             return Err(DoorError::NotFound { what: "tree", name: tree.to_string() });
         }
@@ -148,11 +154,25 @@ impl Door {
                 reason: format!("nothing is proposed on the tree {tree}: what is written there is there at once"),
             });
         }
-        if request.quota_bytes.is_some() {
+        if quota_bytes.is_some() {
             return Err(DoorError::Invalid {
                 field: "quota_bytes",
                 reason: format!("the tree {tree} has no quota, only the reserve of the pool"),
             });
+        }
+        // No merge is asked about later: what the lease allows there is decided here.
+        for action in actions.iter() {
+            let act = match action {
+                Action::List => Act::List,
+                Action::Read => Act::Read,
+                Action::Write => Act::Write,
+                Action::Propose => Act::Propose,
+            };
+            let request = PolicyRequest::new(Subject::agent(principal), act, Target::Unprotected);
+            let decision = self.inner.policy.evaluate(&request);
+            if decision.effect != Effect::Allow {
+                return Err(crate::denied(&decision));
+            }
         }
         Ok(())
     }

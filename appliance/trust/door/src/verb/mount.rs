@@ -1,7 +1,7 @@
 //! `mount/…`.
 
 use nas_trust_core::degradation::VerbClass;
-use nas_types::lease::View;
+use nas_types::lease::{TreeName, View};
 use nas_types::path::{Name, TreePath};
 use nas_types::verb::{MountInfo, MountList, MountTicket, MountTicketAnswer, Mounts};
 
@@ -14,6 +14,9 @@ impl DoorVerb for MountTicket {
 
     fn run(self, door: &Door, caller: &Caller) -> Result<MountTicketAnswer, DoorError> {
         let lease = caller.lease()?;
+        if self.view == View::Main {
+            door.may_look_at_main(lease)?;
+        }
         let read_only = self.read_only || self.view == View::Main;
         let ticket = door.inner.tickets.lock().issue(lease.id, self.view, read_only, door.inner.clocks.boottime_ms());
         Ok(MountTicketAnswer {
@@ -50,7 +53,12 @@ impl DoorVerb for MountList {
             Who::Lease(lease) => row.lease == lease.id,
             Who::Anonymous { .. } => false,
         });
+        let leases = door.inner.leases.read();
+        let tree_of = |row: &nas_ledger::MountRow| {
+            leases.get(&row.lease).map_or_else(TreeName::protected, |lease| lease.run.tree_name())
+        };
         let mounts = mine.map(|row| MountInfo {
+            tree: tree_of(&row),
             mount: row.id,
             lease: row.lease,
             view: row.view,

@@ -60,6 +60,7 @@ impl DoorVerb for RunEnd {
             tx.append(&NewRecord {
                 run: Some(run.id),
                 principal: Some(by.clone()),
+                detail: run.in_detail(serde_json::Value::Null),
                 ..NewRecord::event("run.end", now)
             })?;
             Ok::<_, LedgerError>(())

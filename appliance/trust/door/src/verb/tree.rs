@@ -1,17 +1,23 @@
-//! `tree/list` and `tree/log`. (`tree/import` is in [`super::import`].)
+//! What is in a tree: `tree/list` and `tree/log`. (`tree/import` is in [`super::import`].)
+
+use std::collections::BTreeMap;
 
 use nas_history::CommitInfo as HistoryCommit;
 use nas_trust_core::Visibility;
 use nas_trust_core::degradation::VerbClass;
-use nas_types::lease::View;
-use nas_types::object::Oid;
+use nas_types::fs::{Attr, FileKind, FsError};
+use nas_types::lease::{Action, View};
+use nas_types::object::{EntryKind, Oid};
 use nas_types::path::Name;
 use nas_types::verb::{CommitInfo, TreeEntry, TreeList, TreeListing, TreeLog, TreeLogAnswer};
 
 use super::{page, page_rows};
 use crate::caller::Who;
+use crate::lease::Lease;
 use crate::{Caller, Door, DoorError, DoorVerb, card};
 
+/// Entries of a live directory that are read at a time.
+const READDIR_ENTRIES: usize = 1024;
 /// Commits of one page when nothing is said.
 const LOG_ROWS_DEFAULT: u32 = 50;
 
@@ -19,6 +25,11 @@ impl DoorVerb for TreeList {
     const CLASS: VerbClass = VerbClass::Read;
 
     fn run(self, door: &Door, caller: &Caller) -> Result<TreeListing, DoorError> {
+        if let (View::Branch, Who::Lease(lease)) = (self.view, &caller.0)
+            && lease.run.tree.is_some()
+        {
+            return list_unprotected(&self, door, lease);
+        }
         let head = door.head_of(caller, self.view)?;
         let commit = match self.commit {
             None => head,
@@ -44,6 +55,62 @@ impl DoorVerb for TreeList {
         });
         let (entries, cursor) = page(entries, self.cursor.as_deref(), self.limit)?;
         Ok(TreeListing { entries, cursor })
+    }
+}
+
+/// Lists a directory of the unprotected tree that a run works on, as it is now.
+fn list_unprotected(request: &TreeList, door: &Door, lease: &Lease) -> Result<TreeListing, DoorError> {
+    let hidden = || DoorError::NotFound { what: "directory", name: request.path.to_string() };
+    let Some(live) = lease.run.tree.as_ref().and_then(|tree| door.inner.store.tree(tree)) else {
+        return Err(hidden());
+    };
+    if request.commit.is_some() {
+        super::branch::run_has_branch(&lease.run)?;
+    }
+    if !lease.actions.contains(Action::List) {
+        door.inner.refused(lease, "lease-action", &request.path);
+        return Err(DoorError::Denied {
+            rule: "lease-action".into(),
+            reason: "the lease does not allow 'list'".to_owned(),
+        });
+    }
+    if lease.paths.visibility(&request.path) == Visibility::Hidden {
+        return Err(hidden());
+    }
+    let failed = |error| match error {
+        FsError::NotFound | FsError::NotDir | FsError::Stale => hidden(),
+        FsError::Later => DoorError::Busy { retry_after_seconds: 1 },
+        error => DoorError::Store { doing: "listing a directory", source: Box::new(error) },
+    };
+    let at = live.locate_path(&request.path).map_err(failed)?;
+    let mut visible = |name: &[u8]| lease.paths.child_visible(at.path.as_bytes(), name);
+    let mut found = BTreeMap::new();
+    let mut cookie = 0;
+    loop {
+        let part = live.readdir(&at, cookie, READDIR_ENTRIES, true, &mut visible).map_err(failed)?;
+        cookie = part.entries.last().map_or(cookie, |entry| entry.cookie);
+        for entry in part.entries {
+            let Some((name, node)) = Name::new(&entry.name).ok().zip(entry.node) else { continue };
+            let Some(kind) = kind_of(&node.attr) else { continue };
+            let Ok(path) = request.path.join(name) else { continue };
+            let row = TreeEntry { path, kind, mode: node.attr.mode, size: node.attr.size };
+            found.insert(row.path.to_string(), row);
+        }
+        if part.eof {
+            break;
+        }
+    }
+    let (entries, cursor) = page(found.into_iter(), request.cursor.as_deref(), request.limit)?;
+    Ok(TreeListing { entries, cursor })
+}
+
+/// How a live file is listed; pipes and sockets are in no listing.
+fn kind_of(attr: &Attr) -> Option<EntryKind> {
+    match attr.kind {
+        FileKind::File => Some(EntryKind::File),
+        FileKind::Dir => Some(EntryKind::Dir),
+        FileKind::Symlink => Some(EntryKind::Symlink),
+        FileKind::Fifo | FileKind::Socket => None,
     }
 }
 
@@ -102,10 +169,25 @@ pub(super) fn info(commit: HistoryCommit) -> CommitInfo {
 }
 
 impl Door {
+    /// The paths of a lease on an unprotected tree are paths of that tree: of main it may know nothing.
+    pub(super) fn may_look_at_main(&self, lease: &Lease) -> Result<(), DoorError> {
+        let Some(tree) = &lease.run.tree else { return Ok(()) };
+        self.inner.refused(lease, "lease-tree", &nas_types::path::TreePath::root());
+        Err(DoorError::Denied {
+            rule: "lease-tree".into(),
+            reason: format!("this lease is for the tree {tree}: it gives nothing of main"),
+        })
+    }
+
     /// The newest commit of what the caller may look at.
     fn head_of(&self, caller: &Caller, view: View) -> Result<Oid, DoorError> {
         match (view, &caller.0) {
-            (View::Main, _) => Ok(self.inner.store.main().pointer().commit),
+            (View::Main, who) => {
+                if let Who::Lease(lease) = who {
+                    self.may_look_at_main(lease)?;
+                }
+                Ok(self.inner.store.main().pointer().commit)
+            }
             (View::Branch, Who::Lease(lease)) => Ok(self.branch(&lease.run)?.tip()),
             (View::Branch, Who::Owner { .. } | Who::Anonymous { .. }) => Err(DoorError::Invalid {
                 field: "view",

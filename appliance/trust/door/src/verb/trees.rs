@@ -1,9 +1,12 @@
 //! `tree/create`, `tree/show`, `tree/remove`, `tree/restore`: the trees themselves. What is in the protected one is in
 //! [`super::tree`].
 
-use nas_ledger::{NewRecord, TreeRow};
+use std::collections::HashSet;
+
+use nas_ledger::{LedgerError, NewRecord, RunRow, TreeRow};
 use nas_policy::{Act, Effect, PolicyRequest, Subject, Target};
 use nas_trust_core::degradation::VerbClass;
+use nas_types::id::LeaseId;
 use nas_types::lease::TreeName;
 use nas_types::secret::Secret;
 use nas_types::verb::{TreeCreate, TreeInfo, TreeRemove, TreeRestore, TreeShow, Trees};
@@ -21,6 +24,7 @@ impl DoorVerb for TreeCreate {
 
     fn run(self, door: &Door, caller: &Caller) -> Result<TreeInfo, DoorError> {
         let decision = door.may_manage_trees(caller, &self.passphrase)?;
+        let _one_at_a_time = door.inner.trees.lock();
         let known = door.inner.ledger.read(|reader| reader.all::<TreeRow>()).map_err(DoorError::Ledger)?;
         if let Some(row) = known.iter().find(|row| row.name == self.tree) {
             return Err(DoorError::State(if row.removed_at.is_some() {
@@ -98,31 +102,35 @@ impl DoorVerb for TreeRemove {
     fn run(self, door: &Door, caller: &Caller) -> Result<TreeInfo, DoorError> {
         let decision = door.may_manage_trees(caller, &self.passphrase)?;
         let (inner, now) = (&door.inner, door.inner.clocks.wall());
+        let _one_at_a_time = inner.trees.lock();
         let row = door.tree_row(&self.tree)?;
         if row.removed_at.is_some() {
             return Err(DoorError::State(format!("the tree {} is removed already", self.tree)));
         }
-        let boottime_ms = inner.clocks.boottime_ms();
-        let in_use = |lease: &&std::sync::Arc<crate::lease::Lease>| {
-            let gives = matches!(lease.standing(boottime_ms), Standing::Live | Standing::Suspended);
-            gives && lease.run.tree.as_ref() == Some(&self.tree)
-        };
-        let leases = inner.leases.read().values().filter(in_use).count();
-        if leases > 0 {
-            return Err(DoorError::State(format!(
-                "{leases} leases give access to the tree {}: revoke them first ('nas lease list')",
-                self.tree
-            )));
-        }
+        let over = inner.leases_over();
         let row = TreeRow { removed_at: Some(now), ..row };
         let detail = serde_json::json!({ "tree": self.tree });
         let event = NewRecord { principal: Some(caller.name()), detail, ..NewRecord::event("tree.remove", now) };
         let written = inner.ledger.write_essential(|tx| {
+            // In the transaction: a lease that is being issued is in the ledger already, or finds the tree removed.
+            let mut leases = 0;
+            for lease in tx.leases_usable()?.into_iter().filter(|lease| !over.contains(&lease.id)) {
+                leases += usize::from(tx.need::<RunRow>(&lease.run)?.tree.as_ref() == Some(&self.tree));
+            }
+            if leases > 0 {
+                return Ok(Err(leases));
+            }
             tx.update(&row)?;
-            tx.append(&Inner::by_rule(event.clone(), &decision))
+            tx.append(&Inner::by_rule(event.clone(), &decision))?;
+            Ok::<_, LedgerError>(Ok(()))
         });
-        written.map_err(DoorError::Ledger)?;
-        // A lease that was issued meanwhile finds nothing: its mounts are stale.
+        written.map_err(DoorError::Ledger)?.map_err(|leases| {
+            DoorError::State(format!(
+                "{leases} lease(s) give access to the tree {}: revoke them first ('nas lease list')",
+                self.tree
+            ))
+        })?;
+        // Those of leases that are over still read for a while.
         for mount in inner.mounts.read().values() {
             if mount.lease.run.tree.as_ref() == Some(&self.tree) {
                 mount.end();
@@ -139,6 +147,7 @@ impl DoorVerb for TreeRestore {
     fn run(self, door: &Door, caller: &Caller) -> Result<TreeInfo, DoorError> {
         let decision = door.may_manage_trees(caller, &self.passphrase)?;
         let (inner, now) = (&door.inner, door.inner.clocks.wall());
+        let _one_at_a_time = inner.trees.lock();
         let row = door.tree_row(&self.tree)?;
         if row.removed_at.is_none() {
             return Err(DoorError::State(format!("the tree {} is not removed", self.tree)));
@@ -220,26 +229,40 @@ impl Inner {
         if !now.trusted {
             return Ok(());
         }
+        let _one_at_a_time = self.trees.lock();
         for row in self.ledger.read(|reader| reader.all::<TreeRow>()).map_err(DoorError::Ledger)? {
             if row.removed_at.is_none_or(|at| now.wall < at.plus_ms(self.options.trash_ms)) {
                 continue;
             }
-            let detail = serde_json::json!({ "tree": row.name });
-            let record = NewRecord {
+            let record = |record: NewRecord| NewRecord {
                 principal: Some("svc:upkeep".to_owned()),
-                detail,
-                ..NewRecord::event("tree.expire", now.wall)
+                detail: serde_json::json!({ "tree": row.name }),
+                ..record
             };
-            // Recorded first: a crash between the two leaves a directory that nobody knows, and that is only told of.
+            let intent = NewRecord::intent("tree.expire", now.wall);
+            let intent = self.ledger.write(|tx| tx.append(&record(intent))).map_err(DoorError::Ledger)?;
+            if let Err(error) = self.store.delete_tree(&row.name) {
+                tracing::error!(%error, tree = %row.name, "an expired tree could not be deleted; it is tried again");
+                self.aborted("tree.expire", intent.seq, &error.to_string());
+                continue;
+            }
+            // The row goes last: until then its name is taken, and a crash leaves what the next look at the time finishes.
             let written = self.ledger.write(|tx| {
                 tx.delete::<TreeRow>(&row.name)?;
-                tx.append(&record)
+                tx.append(&record(NewRecord::outcome("tree.expire", now.wall, intent.seq)))
             });
             written.map_err(DoorError::Ledger)?;
-            if let Err(error) = self.store.delete_tree(&row.name) {
-                tracing::error!(%error, tree = %row.name, "an expired tree could not be deleted");
-            }
         }
         Ok(())
+    }
+
+    /// Leases that give nothing any more: the ledger learns of it only within a minute.
+    fn leases_over(&self) -> HashSet<LeaseId> {
+        let boottime_ms = self.clocks.boottime_ms();
+        let leases = self.leases.read();
+        let over = leases
+            .values()
+            .filter(|lease| matches!(lease.standing(boottime_ms), Standing::Over { .. } | Standing::Revoked));
+        over.map(|lease| lease.id).collect()
     }
 }
