@@ -1,5 +1,7 @@
 //! Unprotected trees (DESIGN §3): plain NAS space under a lease, without branch, gate or history.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 use nas_e2e::{Answer, Leased, PATIENCE, TestBox, passphrase, path, refused};
 use nas_nfsclient::nfs3::{sattr3, stable_how};
 use nas_nfsclient::{Client, Status};
