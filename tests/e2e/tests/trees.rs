@@ -8,8 +8,8 @@ use nas_nfsclient::{Client, Status};
 use nas_testkit::{Scratch, wait_until};
 use nas_types::lease::{Action, TreeName, View};
 use nas_types::verb::{
-    BoxStatus, BranchCommit, LeaseCreate, LeaseRevoke, Propose, TreeCreate, TreeInfo, TreeList, TreeRemove,
-    TreeRestore, TreeShow,
+    BoxStatus, BranchCommit, LeaseCreate, LeaseRevoke, Propose, RecordList, RecordVerify, TreeCreate, TreeInfo,
+    TreeList, TreeRemove, TreeRestore, TreeShow,
 };
 
 fn media() -> TreeName {
@@ -207,5 +207,30 @@ fn within_the_reserve() -> anyhow::Result<()> {
     assert_eq!(client.read_file("before")?, b"before");
     client.remove_path("before")?;
     assert_eq!(client.list("")?, Vec::<Vec<u8>>::new());
+    Ok(())
+}
+
+/// Goal: killed after the directory is made and before the ledger knows of the tree, there is none after a start, what was begun
+/// is recorded as aborted, and the tree can be made.
+#[test]
+fn killed_while_it_is_made() -> anyhow::Result<()> {
+    let mut nas = TestBox::start()?;
+    nas.stop()?;
+    nas.boot_with(&[("NAS_FAILPOINT", "door.tree.made")])?;
+    assert!(create(&nas).is_err());
+    nas.wait_for_end()?;
+    assert!(nas.data().join("pool/tree/media").exists());
+    nas.boot()?;
+    let shown = nas.as_owner(&TreeShow::default()).map_err(refused)?.trees;
+    assert_eq!(shown.into_iter().map(|tree| tree.tree).collect::<Vec<_>>(), [TreeName::protected()]);
+    assert!(!nas.data().join("pool/tree/media").exists());
+    let records = nas.as_owner(&RecordList { limit: Some(20), ..RecordList::default() }).map_err(refused)?.records;
+    let kinds: Vec<_> =
+        records.iter().map(|record| record.kind.as_str()).filter(|kind| kind.contains("tree")).collect();
+    assert_eq!(kinds[..2], ["tree.create.aborted.outcome", "tree.create.intent"], "{kinds:?}");
+    assert_eq!(create(&nas).map_err(refused)?.state, "live");
+    let lease = lease_on_media(&nas, &["/**"], &ALL, None).map_err(refused)?;
+    nas.mount(&lease, "/")?.write_file("a", b"a")?;
+    assert!(nas.as_owner(&RecordVerify::default()).map_err(refused)?.ok);
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! Where files are: inode → (parent, name).
 //!
-//! Directories are all kept once seen. Files keep their parent's inode for as long as the live directory is open
-//! (about 50 bytes a file, bounded by the branch's file quota) and their name in an LRU. Only [`super::LiveDir`]
-//! changes the tree, so what is here is right until it says otherwise; every use is still checked by statx.
+//! Directories are all kept once seen. Files keep their parent's inode for as long as the live directory is open (about 50
+//! bytes a file, bounded by the branch's file quota; in an unprotected tree by the files that were seen) and their name in
+//! an LRU. Only [`super::LiveDir`] changes a branch, so what is here is right until it says otherwise; every use is still
+//! checked by statx. In an unprotected tree others change things too: there it is only a guess.
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroUsize;

@@ -51,6 +51,7 @@ impl DoorVerb for TreeCreate {
             inner.aborted("tree.create", intent.seq, &error.to_string());
             return Err(crate::store_error("making a tree", error));
         }
+        nas_types::failpoint::hit("door.tree.made");
         let row = TreeRow { name: self.tree.clone(), created_at: now, removed_at: None };
         let written = inner.ledger.write(|tx| {
             tx.insert(&row)?;
@@ -264,5 +265,122 @@ impl Inner {
             .values()
             .filter(|lease| matches!(lease.standing(boottime_ms), Standing::Over { .. } | Standing::Revoked));
         over.map(|lease| lease.id).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use nas_ledger::{Anchor, Ledger};
+    use nas_store::{Options, Reserve, Store};
+    use nas_testkit::Scratch;
+    use nas_trust_core::clock::BootId;
+    use nas_types::time::Timestamp;
+    use nas_types::verb::OwnerInit;
+
+    use super::*;
+    use crate::{Clocks, DoorOptions};
+
+    /// Clocks that stand still, this many days after the first start.
+    #[derive(Debug)]
+    struct Day(i64);
+
+    const DAY_MS: i64 = 24 * 3_600_000;
+
+    impl Clocks for Day {
+        fn wall(&self) -> Timestamp {
+            Timestamp(1_790_000_000_000 + self.0 * DAY_MS)
+        }
+        fn boottime_ms(&self) -> i64 {
+            DAY_MS + self.0 * DAY_MS
+        }
+        fn boot_id(&self) -> BootId {
+            BootId(1)
+        }
+        fn synchronised(&self) -> bool {
+            true
+        }
+    }
+
+    fn open(dir: &Path, day: i64) -> Door {
+        let pool = dir.join("pool");
+        std::fs::create_dir_all(&pool).unwrap();
+        let ledger = Ledger::open(&dir.join("ledger.db"), nas_ledger::Options { ballast_bytes: 64 << 10 }).unwrap();
+        let anchor = Anchor::open(&dir.join("anchor.log")).unwrap();
+        let options = Options { reserve: Reserve { percent: 1, bytes_min: 1 << 20 }, ..Options::default() };
+        let store = Store::open(&pool, crate::pointer(&ledger).unwrap(), options).unwrap();
+        let nfs = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2049);
+        let options = DoorOptions::new(nfs, dir.join("owner.bootstrap"));
+        Door::open_with_clocks(ledger, anchor, store, options, Arc::new(Day(day))).unwrap()
+    }
+
+    fn passphrase() -> Secret {
+        Secret::new("correct horse battery staple".to_owned())
+    }
+
+    fn caller(door: &Door, token: Option<&Secret>) -> Caller {
+        door.authenticate(token.map(Secret::reveal), IpAddr::V4(Ipv4Addr::LOCALHOST)).unwrap()
+    }
+
+    fn states(door: &Door, owner: &Secret) -> Vec<(String, String)> {
+        let shown = door.call(&caller(door, Some(owner)), TreeShow::default()).unwrap().trees;
+        shown.into_iter().map(|tree| (tree.tree.to_string(), tree.state)).collect()
+    }
+
+    /// Goal: a removed tree stays as long as the trash does, then it is gone with its files and its name is free; one that was
+    /// restored in between is never touched, and a deletion that a crash cut short is finished.
+    #[test]
+    fn removed_trees_go_with_the_trash() {
+        let scratch = Scratch::new("trees");
+        let door = open(scratch.path(), 0);
+        let bootstrap = std::fs::read_to_string(door.offer_bootstrap().unwrap().unwrap()).unwrap();
+        let init = OwnerInit { bootstrap: Secret::new(bootstrap.trim().to_owned()), passphrase: passphrase() };
+        let owner = door.call(&caller(&door, None), init).unwrap().token;
+        let act = |door: &Door, name: &str, verb: fn(TreeName, Secret) -> Verbs| {
+            let (tree, by) = (name.parse().unwrap(), caller(door, Some(&owner)));
+            match verb(tree, passphrase()) {
+                Verbs::Create(verb) => door.call(&by, verb),
+                Verbs::Remove(verb) => door.call(&by, verb),
+                Verbs::Restore(verb) => door.call(&by, verb),
+            }
+            .unwrap()
+        };
+        for name in ["gone", "cut", "back"] {
+            act(&door, name, |tree, passphrase| Verbs::Create(TreeCreate { tree, passphrase }));
+            std::fs::write(scratch.path().join("pool/tree").join(name).join("file"), b"x").unwrap();
+            act(&door, name, |tree, passphrase| Verbs::Remove(TreeRemove { tree, passphrase }));
+        }
+        act(&door, "back", |tree, passphrase| Verbs::Restore(TreeRestore { tree, passphrase }));
+        door.inner.expire_trees().unwrap();
+        drop(door);
+
+        let door = open(scratch.path(), 6);
+        door.inner.expire_trees().unwrap();
+        let state = |name: &str, state: &str| (name.to_owned(), state.to_owned());
+        let kept = [state("nas", "live"), state("back", "live"), state("cut", "removed"), state("gone", "removed")];
+        assert_eq!(states(&door, &owner), kept);
+        assert!(scratch.path().join("pool/tree/gone/file").exists());
+        // What a crash between the files and the row leaves.
+        door.inner.store.delete_tree(&"cut".parse().unwrap()).unwrap();
+        drop(door);
+
+        let door = open(scratch.path(), 8);
+        door.inner.expire_trees().unwrap();
+        assert_eq!(states(&door, &owner), kept[..2]);
+        assert!(!scratch.path().join("pool/tree/gone").exists());
+        assert!(scratch.path().join("pool/tree/back/file").exists());
+        for name in ["gone", "cut"] {
+            act(&door, name, |tree, passphrase| Verbs::Create(TreeCreate { tree, passphrase }));
+            assert!(!scratch.path().join("pool/tree").join(name).join("file").exists());
+        }
+    }
+
+    enum Verbs {
+        Create(TreeCreate),
+        Remove(TreeRemove),
+        Restore(TreeRestore),
     }
 }
