@@ -1,10 +1,9 @@
 //! Listening sockets: handed over by systemd (named `http` and `nfs`), or bound here.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{FromRawFd as _, OwnedFd};
 
 use anyhow::{Context, Result};
-use tokio::net::TcpListener;
 
 /// The two sockets.
 pub(crate) struct Listeners {
@@ -12,8 +11,9 @@ pub(crate) struct Listeners {
     pub(crate) nfs: TcpListener,
 }
 
-/// Takes the sockets that systemd passed, and binds those it did not. Must run inside the runtime.
-pub(crate) async fn listeners(http: SocketAddr, nfs: SocketAddr) -> Result<Listeners> {
+/// Takes the sockets that systemd passed, and binds those it did not. Comes before anything is made on disk, so that a
+/// taken port leaves nothing behind; needs no runtime, since the pool has to be opened before there are threads.
+pub(crate) fn listeners(http: SocketAddr, nfs: SocketAddr) -> Result<Listeners> {
     let (mut passed_http, mut passed_nfs) = (None, None);
     for (name, socket) in passed()? {
         let slot = match name.as_str() {
@@ -21,20 +21,20 @@ pub(crate) async fn listeners(http: SocketAddr, nfs: SocketAddr) -> Result<Liste
             "nfs" => &mut passed_nfs,
             other => anyhow::bail!("systemd passed a socket named '{other}'; nasd knows 'http' and 'nfs'"),
         };
-        let socket = std::net::TcpListener::from(socket);
-        socket.set_nonblocking(true).context("making a passed socket non-blocking")?;
-        *slot = Some(TcpListener::from_std(socket).context("using a passed socket")?);
+        *slot = Some(TcpListener::from(socket));
     }
-    Ok(Listeners { http: bound(passed_http, http, "HTTP").await?, nfs: bound(passed_nfs, nfs, "NFS").await? })
+    Ok(Listeners { http: bound(passed_http, http, "HTTP")?, nfs: bound(passed_nfs, nfs, "NFS")? })
 }
 
-async fn bound(passed: Option<TcpListener>, addr: SocketAddr, what: &str) -> Result<TcpListener> {
-    match passed {
-        Some(listener) => Ok(listener),
-        None => TcpListener::bind(addr)
-            .await
-            .with_context(|| format!("listening for {what} on {addr}: is another nasd running, or is the port taken?")),
-    }
+fn bound(passed: Option<TcpListener>, addr: SocketAddr, what: &str) -> Result<TcpListener> {
+    let listener = match passed {
+        Some(listener) => listener,
+        None => TcpListener::bind(addr).with_context(|| {
+            format!("listening for {what} on {addr}: is another nasd running, or is the port taken?")
+        })?,
+    };
+    listener.set_nonblocking(true).with_context(|| format!("making the {what} socket non-blocking"))?;
+    Ok(listener)
 }
 
 /// Descriptors of systemd's protocol with their names (sd_listen_fds_with_names(3)).

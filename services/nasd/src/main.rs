@@ -20,10 +20,12 @@ use nas_ledger::{Anchor, Ledger};
 use nas_store::Store;
 use nas_store::embed::Pool;
 use rustix::fs::FlockOperation;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use args::Args;
+use listen::Listeners;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -51,6 +53,7 @@ fn run(args: &Args) -> Result<()> {
         .create(&args.data)
         .with_context(|| format!("making the data folder {}", args.data.display()))?;
     let _lock = lock(&args.data)?;
+    let listeners = listen::listeners(args.http, args.nfs)?;
     // The one thing that needs root, and only for an embedded store on a developer's machine.
     let pool = Pool::open(&args.data, args.pool_options()).context("opening the pool")?;
     // Nothing starts a thread before this.
@@ -60,7 +63,7 @@ fn run(args: &Args) -> Result<()> {
         .max_blocking_threads(64)
         .build()
         .context("starting the runtime")?;
-    runtime.block_on(serve(args, &pool.path))
+    runtime.block_on(serve(args, &pool.path, listeners))
 }
 
 /// One daemon for one data folder.
@@ -75,11 +78,12 @@ fn lock(data: &Path) -> Result<File> {
     }
 }
 
-async fn serve(args: &Args, pool: &Path) -> Result<()> {
+async fn serve(args: &Args, pool: &Path, listeners: Listeners) -> Result<()> {
     // Before anyone can know that it runs: from here on a signal means a clean stop.
     let signals = Signals::new()?;
-    let listeners = listen::listeners(args.http, args.nfs).await?;
     let (http, nfs) = (listeners.http.local_addr()?, listeners.nfs.local_addr()?);
+    let web = TcpListener::from_std(listeners.http).context("using the HTTP socket")?;
+    let files = TcpListener::from_std(listeners.nfs).context("using the NFS socket")?;
     let door = {
         let (args, pool) = (args.clone(), pool.to_owned());
         tokio::task::spawn_blocking(move || open_door(&args, &pool, nfs)).await.context("opening the store")??
@@ -89,11 +93,11 @@ async fn serve(args: &Args, pool: &Path) -> Result<()> {
     }
     let (stop, stopped) = watch::channel(false);
     let mut until = stopped.clone();
-    let web = nas_http::serve(listeners.http, Arc::clone(&door), args.http_options(), async move {
+    let web = nas_http::serve(web, Arc::clone(&door), args.http_options(), async move {
         // An error means that the sender is gone: then it is over as well.
         let _ = until.wait_for(|stop| *stop).await;
     });
-    let files = nas_nfs::NfsServer::serve(listeners.nfs, Arc::clone(&door), nas_nfs::Options::default(), stopped);
+    let files = nas_nfs::NfsServer::serve(files, Arc::clone(&door), nas_nfs::Options::default(), stopped);
     let (web, files) = (tokio::spawn(web), tokio::spawn(files));
     println!("nasd ready http={http} nfs={nfs}");
     sd_notify::notify(&[sd_notify::NotifyState::Ready]).context("telling systemd that it is ready")?;

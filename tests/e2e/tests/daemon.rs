@@ -76,6 +76,26 @@ fn folder_and_bootstrap() -> anyhow::Result<()> {
     nas.stop()
 }
 
+/// Goal: a port that is taken is found before anything is made on disk: no image, no ledger, no bootstrap token.
+#[test]
+fn taken_port() -> anyhow::Result<()> {
+    let scratch = nas_testkit::Scratch::new("daemon");
+    let data = scratch.join("data");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let address = taken.local_addr()?.to_string();
+    for (http, nfs, what) in [(address.as_str(), "127.0.0.1:0", "HTTP"), ("127.0.0.1:0", address.as_str(), "NFS")] {
+        let nasd =
+            Command::new(binary("nasd")?).arg("--data").arg(&data).args(["--http", http, "--nfs", nfs]).output()?;
+        let said = String::from_utf8_lossy(&nasd.stderr).into_owned();
+        assert!(!nasd.status.success());
+        assert!(said.contains(&format!("listening for {what} on {address}")) && said.contains("taken"), "{said}");
+        let made: Vec<_> = std::fs::read_dir(&data)?.collect::<Result<_, _>>()?;
+        let names: Vec<_> = made.iter().map(std::fs::DirEntry::file_name).collect();
+        assert_eq!(names, ["nasd.lock"], "{what}");
+    }
+    Ok(())
+}
+
 /// Goal: secrets never reach the log.
 #[test]
 fn no_secret_in_the_log() -> anyhow::Result<()> {
