@@ -5,7 +5,19 @@ use std::io::Read;
 use std::net::IpAddr;
 
 use nas_door::{Caller, Door, DoorError, DoorVerb};
+use nas_types::id::RunId;
 use nas_types::verb::{TreeImport, TreeImported};
+
+/// Who takes a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Share {
+    /// The owner.
+    Owner,
+    /// All leases of a run together: a bearer can make itself as many child leases as it likes.
+    Run(RunId),
+    /// Everybody without a token together.
+    Nobody,
+}
 
 /// The blocking calls of the Door that HTTP makes.
 pub(crate) trait Control: Send + Sync + 'static {
@@ -13,6 +25,8 @@ pub(crate) trait Control: Send + Sync + 'static {
     type Caller: Send;
     /// See [`Door::authenticate`].
     fn authenticate(&self, bearer: Option<&str>, peer: IpAddr) -> Result<Self::Caller, DoorError>;
+    /// Whose share of the workers a call takes.
+    fn share(&self, caller: &Self::Caller) -> Share;
     /// See [`Door::call`].
     fn call<V: DoorVerb>(&self, caller: &Self::Caller, verb: V) -> Result<V::Answer, DoorError>;
     /// See [`Door::tree_import`].
@@ -29,6 +43,14 @@ impl Control for Door {
 
     fn authenticate(&self, bearer: Option<&str>, peer: IpAddr) -> Result<Caller, DoorError> {
         Self::authenticate(self, bearer, peer)
+    }
+
+    fn share(&self, caller: &Caller) -> Share {
+        match caller.run() {
+            Some(run) => Share::Run(run),
+            None if caller.is_owner() => Share::Owner,
+            None => Share::Nobody,
+        }
     }
 
     fn call<V: DoorVerb>(&self, caller: &Caller, verb: V) -> Result<V::Answer, DoorError> {

@@ -17,27 +17,24 @@ use crate::error::ApiError;
 use crate::guard::{Peer, bearer, check_content_type};
 use crate::limits::Options;
 use crate::routes::request_id;
+use crate::workers::Workers;
 
 /// What all handlers share.
 pub(crate) struct Shared<C> {
     pub(crate) control: Arc<C>,
-    pub(crate) calls: Arc<Semaphore>,
+    pub(crate) workers: Arc<Workers>,
     pub(crate) imports: Arc<Semaphore>,
 }
 
 impl<C> Shared<C> {
     pub(crate) fn new(control: Arc<C>, options: &Options) -> Self {
-        Self {
-            control,
-            calls: Arc::new(Semaphore::new(options.calls_max)),
-            imports: Arc::new(Semaphore::new(options.imports_max)),
-        }
+        Self { control, workers: Workers::new(options), imports: Arc::new(Semaphore::new(options.imports_max)) }
     }
 }
 
 impl<C> Clone for Shared<C> {
     fn clone(&self) -> Self {
-        Self { control: self.control.clone(), calls: self.calls.clone(), imports: self.imports.clone() }
+        Self { control: self.control.clone(), workers: self.workers.clone(), imports: self.imports.clone() }
     }
 }
 
@@ -57,10 +54,11 @@ async fn try_handle<C: Control, V: DoorVerb>(
 ) -> Result<V::Answer, ApiError> {
     let (from, body) = accept(request, "application/json").await?;
     let verb: V = read_json(body).await?;
-    let permit = shared.calls.clone().try_acquire_owned().map_err(|_| ApiError::busy())?;
-    let control = shared.control.clone();
+    let permit = shared.workers.take()?;
+    let (control, workers) = (shared.control.clone(), shared.workers.clone());
     blocking(permit, id, move || {
         let caller = control.authenticate(from.token.as_deref(), from.peer)?;
+        let _held = workers.keep(control.share(&caller))?;
         control.call(&caller, verb)
     })
     .await

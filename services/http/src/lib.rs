@@ -4,6 +4,7 @@
 //! about authority and keeps nothing between requests. Read in this order:
 //! - [`routes`](ROUTES): the one table of verbs; each gets the same handler.
 //! - `handler`: what happens to one request: who calls, reading the body, the bounded call of the Door.
+//! - `workers`: who gets one: a cap for each run, a part that is the owner's.
 //! - `import`: the one verb with a streamed body: a line of JSON, then a tar stream as a blocking `Read`.
 //! - `guard`: what is refused before a verb is looked at (foreign hosts and origins), and the log line.
 //! - `error`: every failure as a status, a code and a sentence.
@@ -20,6 +21,7 @@ mod handler;
 mod import;
 mod limits;
 mod routes;
+mod workers;
 
 pub use connection::serve;
 pub use limits::Options;

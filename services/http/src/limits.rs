@@ -38,12 +38,23 @@ pub struct Options {
     pub connections_max: usize,
     /// Verbs that run at the same time; more are told to come back (429).
     pub calls_max: usize,
+    /// Of these, kept for the owner: whoever holds leases cannot keep the owner from revoking them.
+    pub calls_owner_share: usize,
+    /// Verbs of one run, or of all callers without a token, that run at the same time.
+    pub calls_per_run_max: usize,
     /// Imports that run at the same time.
     pub imports_max: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { names: Vec::new(), connections_max: 512, calls_max: 32, imports_max: 2 }
+        Self {
+            names: Vec::new(),
+            connections_max: 512,
+            calls_max: 32,
+            calls_owner_share: 8,
+            calls_per_run_max: 8,
+            imports_max: 2,
+        }
     }
 }

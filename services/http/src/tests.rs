@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use crate::connection::serve_control;
-use crate::control::Control;
+use crate::control::{Control, Share};
 use crate::error::ApiError;
 use crate::limits::{IMPORT_LINE_BYTES_MAX, JSON_BYTES_MAX, Options};
 use crate::{ROUTES, ROUTES_STREAMED};
@@ -37,6 +37,13 @@ impl Control for Fake {
         match bearer {
             Some("wrong") => Err(DoorError::Unauthenticated("this token is not known; log in again".into())),
             other => Ok(other.map(str::to_owned)),
+        }
+    }
+
+    fn share(&self, caller: &Self::Caller) -> Share {
+        match caller.as_deref() {
+            None => Share::Nobody,
+            Some(token) => token.parse().map_or(Share::Owner, Share::Run),
         }
     }
 
@@ -280,6 +287,57 @@ async fn busy() {
     assert_eq!((second.status, second.code().as_str()), (429, "busy"));
     assert!(second.head.contains("retry-after: 1"), "{}", second.head);
     assert_eq!(send(&server, "POST /v1/box/status", JSON, b"{}").await.status, 200);
+}
+
+/// Goal: one run has a cap, all runs together leave workers to the owner, and what was held is given back.
+#[tokio::test]
+async fn a_share_is_kept_for_the_owner() {
+    let (entered, mut has_entered) = tokio::sync::mpsc::unbounded_channel();
+    let (release, wait) = std::sync::mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let gate = Mutex::new(3);
+    let options = Options { calls_max: 4, calls_owner_share: 1, calls_per_run_max: 2, ..Options::default() };
+    let server = start(options, move |name, token, value| {
+        // The first three calls of runs wait.
+        let slow = token != Some("owner") && {
+            let mut left = gate.lock().unwrap();
+            let slow = *left > 0;
+            *left -= i32::from(slow);
+            slow
+        };
+        if slow {
+            entered.send(()).unwrap();
+            let _ = wait.lock().unwrap().recv();
+        }
+        status_answer(name, token, value)
+    })
+    .await;
+    let [a, b, c] = ["run_aaaaaaaaaaaa", "run_bbbbbbbbbbbb", "run_cccccccccccc"]
+        .map(|run| format!("{JSON}authorization: Bearer {run}\r\n"));
+    let owner = format!("{JSON}authorization: Bearer owner\r\n");
+    let call = |headers| send(&server, "POST /v1/box/status", headers, b"{}");
+    let meanwhile = async {
+        has_entered.recv().await.unwrap();
+        has_entered.recv().await.unwrap();
+        let over_its_cap = call(&a).await;
+        let (slow, rest) = tokio::join!(call(&b), async {
+            has_entered.recv().await.unwrap();
+            let rest = (call(&c).await, call(JSON).await, call(&owner).await);
+            (0..3).for_each(|_| release.send(()).unwrap());
+            rest
+        });
+        (over_its_cap, slow, rest)
+    };
+    let (first, second, (over_its_cap, slow, (others, nobody, owners))) = tokio::join!(call(&a), call(&a), meanwhile);
+    assert_eq!((first.status, second.status, slow.status), (200, 200, 200));
+    for refused in [&over_its_cap, &others, &nobody] {
+        assert_eq!((refused.status, refused.code().as_str()), (429, "busy"));
+        assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
+    }
+    assert_eq!(owners.status, 200, "the owner was kept out: {}", owners.body);
+    for headers in [&a, &c, &owner] {
+        assert_eq!(call(headers).await.status, 200, "what was held was not given back");
+    }
 }
 
 /// Goal: a panic behind the API is one failed request, and says nothing about its cause.

@@ -135,6 +135,21 @@ impl Door {
 }
 
 impl Caller {
+    /// The run that the bearer of a lease works for.
+    #[must_use]
+    pub fn run(&self) -> Option<RunId> {
+        match &self.0 {
+            Who::Lease(lease) => Some(lease.run.id),
+            Who::Owner { .. } | Who::Anonymous { .. } => None,
+        }
+    }
+
+    /// Did the owner's token come with the call?
+    #[must_use]
+    pub fn is_owner(&self) -> bool {
+        matches!(self.0, Who::Owner { .. })
+    }
+
     /// The lease, for verbs whose audience is its bearer.
     pub(crate) fn lease(&self) -> Result<&Arc<Lease>, DoorError> {
         match &self.0 {
