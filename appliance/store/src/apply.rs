@@ -275,7 +275,7 @@ pub(crate) fn place(
     path: &TreePath,
     received: Received<'_>,
     mode: u32,
-    mtime_secs: Option<i64>,
+    mtime: Option<FileTime>,
 ) -> io::Result<(u64, u64)> {
     let (parent, name) = make_parents(root, path)?;
     match received.0 {
@@ -283,10 +283,8 @@ pub(crate) fn place(
         Ready::Symlink(target) => put_symlink(root, &parent, &name, &target)?,
         Ready::File(temp) => temp.place(&parent, &name)?,
     }
-    if let Some(secs) = mtime_secs {
-        let time = rustix::fs::Timespec { tv_sec: secs, tv_nsec: 0 };
-        let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
-        rustix::fs::utimensat(&parent, &*name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+    if let Some(mtime) = mtime {
+        rustix::fs::utimensat(&parent, &*name, &times(mtime), AtFlags::SYMLINK_NOFOLLOW)?;
     }
     let seen = rustix::fs::statx(&parent, &*name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)?;
     Ok((seen.stx_ino, seen.stx_size))

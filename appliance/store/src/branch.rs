@@ -17,7 +17,7 @@ use nas_types::id::{GateId, LeaseId, RunId};
 use nas_types::lease::BranchName;
 use nas_types::object::{Change, Oid, Provenance};
 use nas_types::path::TreePath;
-use nas_types::time::Timestamp;
+use nas_types::time::{FileTime, Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -554,8 +554,8 @@ impl Branch {
         path: &TreePath,
         what: Import<'_>,
         mode: u32,
-        mtime_secs: Option<i64>,
+        mtime: Option<FileTime>,
     ) -> Result<u64, StoreError> {
-        self.live.import_entry(path, what, mode, mtime_secs).map_err(|source| self.files(source))
+        self.live.import_entry(path, what, mode, mtime).map_err(|source| self.files(source))
     }
 }

@@ -13,6 +13,7 @@ use nas_types::id::{LeaseId, RunId};
 use nas_types::lease::BranchName;
 use nas_types::object::{Oid, Provenance};
 use nas_types::path::{Name, TreePath};
+use nas_types::time::FileTime;
 
 mod pools;
 use pools::TestPool;
@@ -169,7 +170,9 @@ fn a_slow_import_stops_nobody(pool: &TestPool) {
     let branch = fork(&store);
     let mark = branch.live().path().with_file_name("dirty");
     let mut slow = Slow { branch: &branch, left: b"slow" };
-    branch.import_entry(&p("/shared/d/slow"), Import::File(&mut slow), 0o644, Some(5)).unwrap();
+    branch
+        .import_entry(&p("/shared/d/slow"), Import::File(&mut slow), 0o644, Some(FileTime { secs: 5, nanos: 0 }))
+        .unwrap();
     assert!(mark.exists());
     let tip = commit(&branch);
     assert!(!mark.exists());

@@ -17,6 +17,7 @@ use nas_types::id::{GateId, LeaseId, RunId};
 use nas_types::lease::BranchName;
 use nas_types::object::{ConflictKind, EntryKind, Oid, Provenance};
 use nas_types::path::{Name, TreePath};
+use nas_types::time::FileTime;
 
 mod pools;
 use pools::TestPool;
@@ -556,19 +557,20 @@ fn quota_counts_after_restart(pool: &TestPool) {
 
 /// Goal: an import of many entries arrives as it was, and merges.
 fn import_and_merge(pool: &TestPool) {
+    const TIME: FileTime = FileTime { secs: 1_700_000_000, nanos: 123_456_789 };
     let store = open(pool);
     let branch = fork(&store);
     for i in 0..200 {
         let content = format!("file {i}\n");
         let mode = if i % 2 == 0 { 0o644 } else { 0o755 };
         let path = p(&format!("/shared/launch/d{}/f{i}", i % 7));
-        branch.import_entry(&path, Import::File(&mut content.as_bytes()), mode, Some(1_700_000_000)).unwrap();
+        branch.import_entry(&path, Import::File(&mut content.as_bytes()), mode, Some(TIME)).unwrap();
     }
     branch.import_entry(&p("/shared/launch/s"), Import::Symlink(b"d0/f0"), 0o777, None).unwrap();
     branch.import_entry(&p("/shared/launch/empty"), Import::Dir, 0o700, None).unwrap();
     assert!(branch.import_entry(&p("/shared/x"), Import::Dir, 0o4755, None).is_err());
     let f0 = branch.live().locate_path(&p("/shared/launch/d0/f0")).unwrap();
-    assert_eq!(f0.attr.mtime.secs, 1_700_000_000);
+    assert_eq!(f0.attr.mtime, TIME);
     branch.import_entry(&p("/shared/launch/d0/f0"), Import::File(&mut b"again".as_slice()), 0o600, None).unwrap();
     assert_eq!(branch.live().locate(f0.node), Err(FsError::Stale));
     branch.commit(CommitReason::Import("launch".into())).unwrap().unwrap();
@@ -576,6 +578,7 @@ fn import_and_merge(pool: &TestPool) {
     assert_eq!(live.len(), 3 + 1 + 7 + 200 + 2);
     merge(&store, &branch);
     assert_eq!(on_disk(store.main().live().path()), live);
+    assert_eq!(store.main().live().locate_path(&p("/shared/launch/d1/f1")).unwrap().attr.mtime, TIME);
 }
 
 /// Goal: generation n+1 keeps the inodes of n (never those of the branch), so a branch's file cannot be taken for main's.

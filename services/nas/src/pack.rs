@@ -179,6 +179,7 @@ impl<W: Write> Packer<W> {
     }
 
     fn link(&mut self, stat: &Stat, path: &Path, target: &Path) -> io::Result<()> {
+        self.exact_time(stat)?;
         let mut header = header_of(stat, EntryType::Symlink, 0);
         // Not append_link: it rewrites the target, and a target may be any bytes.
         let target = target.as_os_str().as_bytes();
@@ -197,6 +198,14 @@ impl<W: Write> Packer<W> {
         self.tar.append_data(&mut header, path, io::empty())
     }
 
+    /// Says the time of the next entry where its header cannot: below a second, and before 1970.
+    fn exact_time(&mut self, stat: &Stat) -> io::Result<()> {
+        match pax_time(stat) {
+            Some(text) => self.tar.append_pax_extensions([("mtime", text.as_bytes())]),
+            None => Ok(()),
+        }
+    }
+
     fn file(&mut self, dir: BorrowedFd<'_>, name: &OsStr, path: &Path) -> io::Result<()> {
         // NONBLOCK: should a pipe have taken the file's place, opening it must not wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -206,6 +215,7 @@ impl<W: Write> Packer<W> {
             return Err(self.changed(path));
         }
         let size = u64::try_from(before.st_size).unwrap_or(0);
+        self.exact_time(&before)?;
         let mut header = header_of(&before, EntryType::Regular, size);
         let mut content = Exactly { file: File::from(fd), left: size };
         match self.tar.append_data(&mut header, path, &mut content) {
@@ -237,6 +247,19 @@ fn header_of(stat: &Stat, kind: EntryType, size: u64) -> Header {
     header.set_size(size);
     header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or(0));
     header
+}
+
+/// Its time as a decimal number (POSIX pax, "pax Extended Header File Times"), where whole seconds since 1970 do not say it.
+fn pax_time(stat: &Stat) -> Option<String> {
+    // The kernel counts nanoseconds up from the second before, also before 1970.
+    match (i128::from(stat.st_mtime), i128::from(stat.st_mtime_nsec)) {
+        (0.., 0) => None,
+        (secs, nanos) => {
+            let all = secs * 1_000_000_000 + nanos;
+            let (sign, all) = (if all < 0 { "-" } else { "" }, all.unsigned_abs());
+            Some(format!("{sign}{}.{:09}", all / 1_000_000_000, all % 1_000_000_000))
+        }
+    }
 }
 
 fn told(path: &Path, doing: &str, error: rustix::io::Errno) -> io::Error {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nas_types::fs::{FileKind, FsError};
 use nas_types::path::TreePath;
+use nas_types::time::FileTime;
 
 use super::LiveDir;
 use super::attr::check_mode;
@@ -22,7 +23,7 @@ impl LiveDir {
         path: &TreePath,
         what: Import<'_>,
         mode: u32,
-        mtime_secs: Option<i64>,
+        mtime: Option<FileTime>,
     ) -> Result<u64, FsError> {
         let mode = check_mode(mode)?;
         if path.components().next().is_some_and(is_incoming) {
@@ -33,7 +34,7 @@ impl LiveDir {
         self.usage.check_file()?;
         self.shared.space.admit(4096)?;
         let stand_in = u64::MAX - NEXT.fetch_add(1, Ordering::Relaxed);
-        let done = self.import_as(stand_in, path, what, mode, mtime_secs);
+        let done = self.import_as(stand_in, path, what, mode, mtime);
         self.usage.release(stand_in);
         done.map_err(|e| match e {
             ImportError::Refused(e) => e,
@@ -53,7 +54,7 @@ impl LiveDir {
         path: &TreePath,
         what: Import<'_>,
         mode: u32,
-        mtime_secs: Option<i64>,
+        mtime: Option<FileTime>,
     ) -> Result<u64, ImportError> {
         let mut seen = 0;
         let mut admit = |size: u64| {
@@ -74,7 +75,7 @@ impl LiveDir {
             Some(at.clone())
         });
         journal.changed(parents.chain([path.clone()]));
-        let (ino, size) = place(&self.root, path, received, mode, mtime_secs)?;
+        let (ino, size) = place(&self.root, path, received, mode, mtime)?;
         if let Some(old) = replaced.filter(|old| old.attr.kind != FileKind::Dir && old.node.id.ino != ino) {
             self.moves.fetch_add(1, Ordering::AcqRel);
             self.shared.fds.forget(&(self.id, old.node.id));

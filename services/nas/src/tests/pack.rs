@@ -84,6 +84,27 @@ fn an_odd_tree() {
     assert_eq!(packed.skipped.len(), 2, "{:?}", packed.skipped);
 }
 
+/// Goal: times below a second and before 1970 are told as pax tells them, and only those.
+#[test]
+fn exact_times() {
+    let top = tempfile::tempdir().unwrap();
+    for (name, secs, nanos) in [("after", 1_000_000_000, 123_456_789), ("before", -2, 750_000_000), ("whole", 5, 0)] {
+        fs::write(top.path().join(name), "").unwrap();
+        let time = rustix::fs::Timespec { tv_sec: secs, tv_nsec: nanos };
+        let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+        rustix::fs::utimensat(rustix::fs::CWD, top.path().join(name), &times, rustix::fs::AtFlags::empty()).unwrap();
+    }
+    let mut stream = Vec::new();
+    pack(top.path(), &mut stream).unwrap();
+    let mut told = Vec::new();
+    for entry in tar::Archive::new(stream.as_slice()).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let extensions = entry.pax_extensions().unwrap().into_iter().flatten();
+        told.push(extensions.map(|one| one.unwrap().value().unwrap().to_owned()).collect::<Vec<_>>());
+    }
+    assert_eq!(told, [vec!["1000000000.123456789".to_owned()], vec!["-1.250000000".to_owned()], vec![]]);
+}
+
 /// Cuts a file while the stream is being made.
 struct Shrinker<'a> {
     file: &'a Path,

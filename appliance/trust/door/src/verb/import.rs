@@ -12,6 +12,7 @@ use nas_trust_core::{ActionSet, PathSet};
 use nas_types::id::GateId;
 use nas_types::lease::RoleName;
 use nas_types::path::TreePath;
+use nas_types::time::FileTime;
 use nas_types::verb::{TreeImport, TreeImported};
 
 use crate::authority::{Grant, NewRun};
@@ -158,7 +159,7 @@ fn read_tar(branch: &nas_store::Branch, into: &TreePath, body: &mut dyn Read) ->
         let name = entry.path_bytes().into_owned();
         let Some(path) = path_below(into, &name)? else { continue };
         let mode = entry.header().mode().map_err(broken)? & 0o1777;
-        let mtime = entry.header().mtime().ok().and_then(|secs| i64::try_from(secs).ok());
+        let mtime = mtime(&mut entry).map_err(broken)?;
         let kind = entry.header().entry_type();
         let bytes = match kind {
             tar::EntryType::Regular | tar::EntryType::Continuous | tar::EntryType::GNUSparse => {
@@ -181,6 +182,39 @@ fn read_tar(branch: &nas_store::Branch, into: &TreePath, body: &mut dyn Read) ->
         read.entries += 1;
     }
     Ok(read)
+}
+
+/// When the content of an entry last changed: to the nanosecond where the archive says so (the pax record `mtime`).
+fn mtime<R: Read>(entry: &mut tar::Entry<'_, R>) -> std::io::Result<Option<FileTime>> {
+    if let Some(extensions) = entry.pax_extensions()? {
+        // One that does not parse holds a line feed, so it is about a name.
+        for extension in extensions.flatten() {
+            if extension.key_bytes() == b"mtime" {
+                let time = extension.value().ok().and_then(pax_time);
+                let wrong = || std::io::Error::other("a pax record holds no time");
+                return time.ok_or_else(wrong).map(Some);
+            }
+        }
+    }
+    let secs = entry.header().mtime().ok().and_then(|secs| i64::try_from(secs).ok());
+    Ok(secs.map(|secs| FileTime { secs, nanos: 0 }))
+}
+
+/// Seconds since 1970 as a decimal number with a sign (POSIX pax, "pax Extended Header File Times"). What is below a nanosecond is dropped.
+fn pax_time(text: &str) -> Option<FileTime> {
+    let (negative, number) = text.strip_prefix('-').map_or((false, text), |number| (true, number));
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(fraction) {
+        return None;
+    }
+    let secs: i64 = whole.parse().ok()?;
+    let nanos: u32 = format!("{fraction:0<9.9}").parse().ok()?;
+    Some(match (negative, nanos) {
+        (false, nanos) => FileTime { secs, nanos },
+        (true, 0) => FileTime { secs: -secs, nanos },
+        (true, nanos) => FileTime { secs: -secs - 1, nanos: 1_000_000_000 - nanos },
+    })
 }
 
 /// The directory to import into may be there already.
@@ -233,6 +267,27 @@ mod tests {
         assert_eq!(below(b"./").unwrap(), None);
         for bad in [&b"../a"[..], b"a/../../b", b"/etc/passwd", b"a\0b"] {
             assert!(below(bad).is_err());
+        }
+    }
+
+    /// Goal: times of an archive keep every nanosecond, also before 1970, and what is no time is not taken for one.
+    #[test]
+    fn pax_times() {
+        for (text, secs, nanos) in [
+            ("0", 0, 0),
+            ("1764541380.250000001", 1_764_541_380, 250_000_001),
+            ("7.5", 7, 500_000_000),
+            ("7.0000000019", 7, 1),
+            ("7.", 7, 0),
+            ("-2", -2, 0),
+            ("-1.25", -2, 750_000_000),
+            ("-0.000000001", -1, 999_999_999),
+        ] {
+            assert_eq!(pax_time(text), Some(FileTime { secs, nanos }), "{text}");
+        }
+        assert!(pax_time("-9223372036854775807.5").is_some());
+        for bad in ["", "-", ".5", "--1", "+1", "1.-5", "1.5.5", "1e9", "9223372036854775808", " 1"] {
+            assert_eq!(pax_time(bad), None, "{bad}");
         }
     }
 }
