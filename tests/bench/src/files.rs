@@ -1,18 +1,27 @@
-//! What the trees hold: text of a kilobyte that differs from file to file, a hundred files a directory.
+//! What the trees hold: text of a kilobyte that differs from file to file, a hundred files a directory, and one directory of many files.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
 /// Files of one directory, and directories of one directory.
 const FAN: usize = 100;
+/// From this number on, all files are in one directory.
+pub(crate) const FLAT: usize = FAN * 10_000_000;
 
 /// Path of file `n`, relative to the root of the tree.
 pub(crate) fn path(n: usize) -> String {
+    if let Some(n) = n.checked_sub(FLAT) {
+        return format!("flat/file{n:05}.txt");
+    }
     let dir = n / FAN;
     format!("part{:03}/d{:02}/file{:02}.txt", dir / FAN, dir % FAN, n % FAN)
 }
 
 /// The directory of file `n`.
 pub(crate) fn dir(n: usize) -> String {
+    if n >= FLAT {
+        return "flat".to_owned();
+    }
     let dir = n / FAN;
     format!("part{:03}/d{:02}", dir / FAN, dir % FAN)
 }
@@ -40,9 +49,9 @@ pub(crate) fn content(n: usize, version: usize) -> Vec<u8> {
 }
 
 /// Which files change when `changed` of `files` do: spread over the whole tree.
-pub(crate) fn spread(files: usize, changed: usize) -> impl Iterator<Item = usize> {
-    let step = (files / changed.max(1)).max(1);
-    (0..files).step_by(step).take(changed)
+pub(crate) fn spread(files: Range<usize>, changed: usize) -> impl Iterator<Item = usize> {
+    let step = (files.len() / changed.max(1)).max(1);
+    files.step_by(step).take(changed)
 }
 
 #[cfg(test)]
@@ -53,12 +62,13 @@ mod tests {
     /// Goal: no two files share a path or a content, and the asked-for number changes.
     #[test]
     fn all_different() {
-        let paths: BTreeSet<_> = (0..20_000).map(path).collect();
-        assert_eq!(paths.len(), 20_000);
-        assert!((0..20_000).all(|n| path(n).starts_with(&dir(n))));
+        let files = || (0..20_000).chain(FLAT..FLAT + 100);
+        let paths: BTreeSet<_> = files().map(path).collect();
+        assert_eq!(paths.len(), 20_100);
+        assert!(files().all(|n| path(n).starts_with(&dir(n))));
         let contents: BTreeSet<_> = (0..500).flat_map(|n| [content(n, 0), content(n, 1)]).collect();
         assert_eq!(contents.len(), 1000);
-        assert_eq!(spread(100_000, 10_000).count(), 10_000);
-        assert_eq!(spread(5_000, 1).count(), 1);
+        assert_eq!(spread(0..100_000, 10_000).count(), 10_000);
+        assert_eq!(spread(FLAT..FLAT + 5_000, 1).collect::<Vec<_>>(), [FLAT]);
     }
 }

@@ -1,5 +1,6 @@
 //! The other side: git as it is installed, on the same file system.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -16,11 +17,11 @@ pub(crate) struct Repository {
 }
 
 impl Repository {
-    /// A work tree of `count` files, committed.
-    pub(crate) fn make(dir: &Path, count: usize) -> anyhow::Result<Self> {
+    /// A work tree of these files, committed.
+    pub(crate) fn make(dir: &Path, files: Range<usize>) -> anyhow::Result<Self> {
         std::fs::create_dir_all(dir)?;
         let repository = Self { dir: dir.to_owned() };
-        for n in 0..count {
+        for n in files {
             if n % 100 == 0 {
                 std::fs::create_dir_all(dir.join(files::dir(n)))?;
             }

@@ -46,6 +46,8 @@ pub(crate) struct Scale {
     pub(crate) files: usize,
     /// Files changed by the large commit.
     pub(crate) changed: usize,
+    /// Files of the tree that is one directory.
+    pub(crate) flat: usize,
     /// Pairs of slow measures.
     pub(crate) pairs: usize,
     /// Pairs of fast measures.
@@ -54,9 +56,16 @@ pub(crate) struct Scale {
     pub(crate) small_and_large: (usize, usize),
 }
 
-const FULL: Scale =
-    Scale { files: 100_000, changed: 10_000, pairs: 3, pairs_fast: 9, small_and_large: (10_000, 1_000_000) };
-const QUICK: Scale = Scale { files: 5_000, changed: 500, pairs: 3, pairs_fast: 3, small_and_large: (1_000, 20_000) };
+const FULL: Scale = Scale {
+    files: 100_000,
+    changed: 10_000,
+    flat: 10_000,
+    pairs: 3,
+    pairs_fast: 9,
+    small_and_large: (10_000, 1_000_000),
+};
+const QUICK: Scale =
+    Scale { files: 5_000, changed: 500, flat: 1_000, pairs: 3, pairs_fast: 3, small_and_large: (1_000, 20_000) };
 
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
@@ -70,6 +79,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let disk = LoopBtrfs::new(DISK_BYTES).context("the measures run on a btrfs of their own")?;
     let mut report = measure::Report::new(args.only);
     against_git::run(disk.path(), scale, &mut report)?;
+    against_git::run_flat(disk.path(), scale, &mut report)?;
     fork_size::run(disk.path(), scale, &mut report)?;
     drop(disk);
     Ok(if args.check && report.missed() > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -1,5 +1,6 @@
 //! Our side: the Store as nasd opens it.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,11 +45,12 @@ fn tree_path(n: usize) -> anyhow::Result<TreePath> {
 }
 
 impl Ours {
-    /// A store whose main holds `count` files, imported on a branch and merged.
-    pub(crate) fn with_history(pool: &Path, count: usize) -> anyhow::Result<Self> {
+    /// A store whose main holds these files, imported on a branch and merged.
+    pub(crate) fn with_history(pool: &Path, files: Range<usize>) -> anyhow::Result<Self> {
         let ours = Self::open(pool, None)?;
         let (_, branch) = ours.fork()?;
-        for n in 0..count {
+        let count = files.len();
+        for n in files {
             let bytes = files::content(n, 0);
             branch.import_entry(&tree_path(n)?, Import::File(&mut bytes.as_slice()), 0o644, None)?;
         }
