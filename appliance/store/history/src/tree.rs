@@ -271,3 +271,51 @@ pub(crate) fn lookup(objects: &dyn Objects, root: DirRef, path: &nas_types::path
     }
     Ok(Some(at))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Memory(HashMap<Oid, (Kind, Vec<u8>)>);
+
+    impl Memory {
+        fn put(&mut self, kind: Kind, bytes: &[u8]) -> Oid {
+            let oid = crate::object::hash(kind, bytes).unwrap();
+            self.0.insert(oid, (kind, bytes.to_vec()));
+            oid
+        }
+    }
+
+    impl Objects for Memory {
+        fn load(&self, oid: Oid) -> Result<(Kind, Vec<u8>)> {
+            Ok(self.0[&oid].clone())
+        }
+
+        fn header(&self, oid: Oid) -> Result<(Kind, u64)> {
+            self.load(oid).map(|(kind, bytes)| (kind, bytes.len() as u64))
+        }
+    }
+
+    /// Goal: content in a key domain that is not known is never read as plain content.
+    #[test]
+    fn unknown_key_domain() {
+        let mut memory = Memory::default();
+        let oid = memory.put(Kind::Blob, b"sealed");
+        let mut read_with = |line: &str| {
+            let lines = memory.put(Kind::Blob, format!("{{\"format\":2}}\n{line}\n").as_bytes());
+            let raw = |name: &[u8], oid| vec![RawEntry { name: name.to_vec(), mode: GIT_FILE, oid }];
+            let mut store = |kind, bytes: &[u8]| Ok(memory.put(kind, bytes));
+            let content = write_tree(&mut store, raw(b"a", oid)).unwrap();
+            let meta = write_tree(&mut store, raw(meta::LINES, lines)).unwrap();
+            read(&memory, DirRef { content, meta })
+        };
+        let mtime = Some(FileTime { secs: 5, nanos: 1 });
+        let plain = read_with(r#"{"name":"a","kind":"file","mtime":"5.000000001"}"#).unwrap();
+        assert_eq!(plain.get(&b"a"[..]).map(Slot::mtime), Some(mtime));
+        let sealed = read_with(r#"{"name":"a","kind":"file","key_domain":"k1"}"#);
+        assert!(matches!(sealed, Err(HistoryError::KeyDomain { domain }) if domain == "k1"));
+    }
+}
