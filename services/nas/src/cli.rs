@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use nas_types::id::{GateId, LeaseId, RunId};
 use nas_types::lease::{Action, RoleName, TreeName, View};
-use nas_types::object::Oid;
 use nas_types::path::TreePath;
 use nas_types::verb::Head;
 
@@ -193,9 +192,9 @@ pub(crate) enum TreeVerb {
         /// 'branch' or 'main'; main unless a lease is used.
         #[arg(long, value_parser = value::view)]
         view: Option<View>,
-        /// As it was in this commit (40 digits).
+        /// As it was in this commit (its id, or at least the first 7 digits).
         #[arg(long)]
-        commit: Option<Oid>,
+        commit: Option<String>,
         #[command(flatten)]
         page: PageArgs,
     },
@@ -404,9 +403,9 @@ pub(crate) enum TrashVerb {
         /// Where it was.
         #[arg(value_parser = TreePath::parse)]
         path: TreePath,
-        /// The merge that deleted it: a commit of the list.
+        /// The merge that deleted it: a commit of the list (its id, or at least the first 7 digits).
         #[arg(long)]
-        commit: Oid,
+        commit: String,
         #[command(flatten)]
         passphrase: PassphraseArgs,
     },

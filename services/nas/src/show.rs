@@ -198,7 +198,10 @@ impl Show for Leases {
 }
 
 impl Show for LeaseRevoked {
-    fn show(&self, _: &Here) -> String {
+    fn show(&self, here: &Here) -> String {
+        if self.already_there {
+            return format!("it was revoked already at {} · record {}\n", here.time(self.revoked_at), self.record);
+        }
         let ids: Vec<String> = self.revoked.iter().map(ToString::to_string).collect();
         format!("revoked {} · record {}\n", ids.join(", "), self.record)
     }

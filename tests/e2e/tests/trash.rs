@@ -37,7 +37,8 @@ fn deleted_and_back() -> anyhow::Result<()> {
     }
     assert!(trash.entries.iter().all(|entry| entry.commit == commit && entry.run == Some(cleo.info.run)));
 
-    let restore = |what: &str| nas.as_owner(&TrashRestore { path: path(what), commit, passphrase: passphrase() });
+    let restore =
+        |what: &str| nas.as_owner(&TrashRestore { path: path(what), commit: commit.short(), passphrase: passphrase() });
     let back = restore("/shared/p/dir").map_err(refused)?;
     assert_eq!(main.read_file("dir/deep/a.txt")?, b"a\n");
     assert_eq!(main.read_file("dir/b.txt")?, b"b\n");

@@ -17,10 +17,21 @@ pub const LEASE_PERSIST_EVERY_MS: i64 = 60_000;
 
 /// A time to live outside 1 ms … [`LEASE_TTL_MAX_MS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a lease lives for more than 0 and at most 24 h, not {ttl_ms} ms; ask for a new lease when it is over")]
+#[error("a lease lives for more than 0 and at most 24h, not {}; ask for a new lease when it is over", text(.ttl_ms))]
 pub struct TtlError {
     /// What was asked for.
     pub ttl_ms: i64,
+}
+
+/// A duration as a person writes it: `25h`, `1h30m`, `45s`; below a second in milliseconds.
+fn text(ms: &i64) -> String {
+    let ms = *ms;
+    if ms % 1000 != 0 || ms <= 0 {
+        return format!("{ms} ms");
+    }
+    let seconds = ms / 1000;
+    let parts = [(seconds / 3600, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];
+    parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}")).collect()
 }
 
 /// Where a lease stands in time.
@@ -128,6 +139,17 @@ mod tests {
         assert!(LeaseClock::issue(Some(LEASE_TTL_MAX_MS), &t).is_ok());
         for bad in [0, -1, LEASE_TTL_MAX_MS + 1, i64::MAX, i64::MIN] {
             assert_eq!(LeaseClock::issue(Some(bad), &t), Err(TtlError { ttl_ms: bad }));
+        }
+    }
+
+    /// Goal: the error names the time as a person writes it.
+    #[test]
+    fn ttl_in_words() {
+        for (ms, want) in
+            [(90_000_000, "25h"), (90_061_000, "25h1m1s"), (86_430_000, "24h30s"), (-5, "-5 ms"), (0, "0 ms")]
+        {
+            let said = LeaseClock::issue(Some(ms), &now(0, 0, 1, true)).unwrap_err().to_string();
+            assert!(said.contains(&format!("at most 24h, not {want};")), "{said}");
         }
     }
 

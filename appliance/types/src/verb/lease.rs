@@ -122,8 +122,13 @@ pub struct LeaseRevoke {
 /// What a revocation ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRevoked {
-    /// The lease and its descendants.
+    /// The lease and its descendants, as far as they were not revoked before.
     pub revoked: Vec<LeaseId>,
-    /// Its record.
+    /// The record of the revocation; of the first one when it was revoked already.
     pub record: u64,
+    /// When it was revoked.
+    pub revoked_at: Timestamp,
+    /// It was revoked already, and nothing changed.
+    #[serde(default)]
+    pub already_there: bool,
 }

@@ -53,8 +53,8 @@ pub struct Trashed {
 pub struct TrashRestore {
     /// Where it was.
     pub path: TreePath,
-    /// The merge that deleted it, as the list says.
-    pub commit: Oid,
+    /// The merge that deleted it, as the list says: its id or at least the first 7 digits.
+    pub commit: String,
     /// The owner's passphrase.
     pub passphrase: Secret,
 }

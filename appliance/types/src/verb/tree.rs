@@ -46,9 +46,9 @@ pub struct TreeList {
     /// `main`, or the caller's branch.
     #[serde(default)]
     pub view: View,
-    /// List the directory as it was in this commit.
+    /// List the directory as it was in this commit: its id or at least the first 7 digits.
     #[serde(default)]
-    pub commit: Option<Oid>,
+    pub commit: Option<String>,
     /// Where to go on, from an earlier answer.
     #[serde(default)]
     pub cursor: Option<String>,

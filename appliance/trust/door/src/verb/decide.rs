@@ -1,6 +1,6 @@
 //! `gate/approve` and `gate/deny` (SPEC GATE): a person decides, and what follows from it.
 
-use nas_ledger::GateRow;
+use nas_ledger::{GateRow, LedgerError, Record};
 use nas_policy::{Act, Effect, PolicyRequest, Subject, Target};
 use nas_store::{Prepared, PreparedMerge};
 use nas_trust_core::degradation::VerbClass;
@@ -34,7 +34,11 @@ impl DoorVerb for GateApprove {
         let _one_at_a_time = door.inner.merging.lock();
         let row = door.gate_known_to(caller, self.gate)?;
         if row.state == GateState::Approved && row.digest == seen {
-            return Ok(GateDecided { already_there: true, commit: row.merge_commit, ..decided(&row, 0) });
+            return Ok(GateDecided {
+                already_there: true,
+                commit: row.merge_commit,
+                ..decided(&row, door.decided_before(&row)?)
+            });
         }
         let lease = door.inner.gate_lease(&row)?;
         let prepared = match door.prepare(row.pin)? {
@@ -66,7 +70,7 @@ impl DoorVerb for GateDeny {
         door.check_passphrase(&self.passphrase)?;
         let row = door.gate_known_to(caller, self.gate)?;
         if row.state == GateState::Denied {
-            return Ok(GateDecided { already_there: true, ..decided(&row, 0) });
+            return Ok(GateDecided { already_there: true, ..decided(&row, door.decided_before(&row)?) });
         }
         let lease = door.inner.gate_lease(&row)?;
         let now = door.inner.now();
@@ -90,6 +94,27 @@ fn decided(row: &GateRow, record: u64) -> GateDecided {
 }
 
 impl Door {
+    /// The record of the decision of a gate that was decided before.
+    fn decided_before(&self, row: &GateRow) -> Result<u64, DoorError> {
+        let found = self.inner.ledger.read(|reader| match row.merge_commit {
+            Some(commit) => {
+                let records = reader.records_of_commit(commit)?;
+                Ok(records
+                    .iter()
+                    .find(|record| record.fields.kind == "merge" && record.fields.intent.is_some())
+                    .map(|record| record.seq))
+            }
+            None => {
+                let id = row.id.to_string();
+                let records = reader.records_before(None, Some(row.run), Some("gate.decide"), u32::MAX)?;
+                let of_gate =
+                    |record: &&Record| record.fields.detail.get("gate").and_then(|gate| gate.as_str()) == Some(&id);
+                Ok::<_, LedgerError>(records.iter().find(of_gate).map(|record| record.seq))
+            }
+        });
+        Ok(found.map_err(DoorError::Ledger)?.unwrap_or(0))
+    }
+
     fn approve(
         &self,
         row: GateRow,

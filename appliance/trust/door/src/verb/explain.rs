@@ -135,7 +135,7 @@ impl Door {
     }
 
     /// A commit by its id or the beginning of it.
-    fn commit_named(&self, text: &str) -> Result<Oid, DoorError> {
+    pub(super) fn commit_named(&self, text: &str) -> Result<Oid, DoorError> {
         let legal = (PREFIX_DIGITS_MIN..=40).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
         if !legal {
             return Err(DoorError::Invalid {
@@ -144,6 +144,10 @@ impl Door {
                     "a commit id is 40 hexadecimal digits, or at least the first {PREFIX_DIGITS_MIN} of them"
                 ),
             });
+        }
+        // A whole id may also be of a commit that no record is about.
+        if let Ok(whole) = text.parse() {
+            return Ok(whole);
         }
         let found = self.inner.ledger.read(|reader| reader.commits_named(text, 3)).map_err(DoorError::Ledger)?;
         match found.as_slice() {

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use nas_ledger::PrincipalKind;
+use nas_ledger::{LeaseRow, LeaseState, LedgerError, PrincipalKind, Record};
 use nas_policy::{Act, Effect, PolicyRequest, Subject, Target};
 use nas_trust_core::degradation::VerbClass;
 use nas_trust_core::lease_time::LeaseClock;
 use nas_trust_core::{ActionSet, PathSet};
 use nas_types::lease::{Action, TreeName};
 use nas_types::secret::Secret;
+use nas_types::time::Timestamp;
 use nas_types::verb::{LeaseCreate, LeaseCreated, LeaseInfo, LeaseList, LeaseRevoke, LeaseRevoked, LeaseShow, Leases};
 
 use super::page;
@@ -214,12 +215,35 @@ impl DoorVerb for LeaseRevoke {
 
     fn run(self, door: &Door, caller: &Caller) -> Result<LeaseRevoked, DoorError> {
         let lease = door.lease_known_to(caller, self.lease)?;
+        if let Some((revoked_at, record)) = door.revoked_before(&lease)? {
+            return Ok(LeaseRevoked { revoked: Vec::new(), record, revoked_at, already_there: true });
+        }
         let (revoked, record) = door.inner.revoke(lease.id, &caller.name(), self.why.as_deref())?;
-        Ok(LeaseRevoked { revoked, record })
+        let (revoked_at, _) = door.revoked_before(&lease)?.unwrap_or((door.inner.clocks.wall(), record));
+        Ok(LeaseRevoked { revoked, record, revoked_at, already_there: false })
     }
 }
 
 impl Door {
+    /// When a lease was revoked, and the record that names it: its own or an ancestor's.
+    fn revoked_before(&self, lease: &Lease) -> Result<Option<(Timestamp, u64)>, DoorError> {
+        let found = self.inner.ledger.read(|reader| {
+            let row = reader.need::<LeaseRow>(&lease.id)?;
+            let Some(at) = row.revoked_at.filter(|_| row.state == LeaseState::Revoked) else { return Ok(None) };
+            let id = lease.id.to_string();
+            let names = |record: &Record| {
+                let revoked = record.fields.detail.get("revoked").and_then(|revoked| revoked.as_array());
+                revoked.is_some_and(|revoked| revoked.iter().any(|one| one.as_str() == Some(&id)))
+            };
+            let ends = reader.records_before(None, Some(row.run), Some("lease.revoke"), u32::MAX)?;
+            if let Some(record) = ends.iter().find(|record| names(record)) {
+                return Ok(Some((at, record.seq)));
+            }
+            Ok::<_, LedgerError>(Some((at, 0)))
+        });
+        found.map_err(DoorError::Ledger)
+    }
+
     /// A lease by id: any for the owner, one's own or a descendant's for a bearer.
     pub(crate) fn lease_known_to(&self, caller: &Caller, id: nas_types::id::LeaseId) -> Result<Arc<Lease>, DoorError> {
         let found = self.inner.leases.read().get(&id).cloned();

@@ -63,7 +63,8 @@ impl DoorVerb for TrashRestore {
         if decision.effect != Effect::Allow {
             return Err(crate::denied(&decision));
         }
-        let before = door.before_deletion(&self)?;
+        let deletion = door.commit_named(&self.commit)?;
+        let before = door.before_deletion(&self, deletion)?;
         let lease = door.restoring_lease(&self, owner, &decision)?;
         let restored = door.restore(&self, before, &lease, owner, &decision);
         if let Err(error) = door.inner.recycle(&lease.run, "svc:door") {
@@ -75,17 +76,17 @@ impl DoorVerb for TrashRestore {
 
 impl Door {
     /// The state of main just before the merge that deleted the path.
-    fn before_deletion(&self, request: &TrashRestore) -> Result<Oid, DoorError> {
+    fn before_deletion(&self, request: &TrashRestore, deletion: Oid) -> Result<Oid, DoorError> {
         let history = self.inner.store.history();
         let failed = || card::history_error("looking through the history of main");
         let unknown =
             || DoorError::NotFound { what: "deletion", name: format!("{} in {}", request.path, request.commit) };
         let main = self.inner.store.main().pointer().commit;
-        let known = history.commit_info(request.commit).map_err(|_| unknown())?;
+        let known = history.commit_info(deletion).map_err(|_| unknown())?;
         let parent = known.parents.first().copied().ok_or_else(unknown)?;
-        let on_main = history.is_ancestor(request.commit, main).map_err(failed())?;
+        let on_main = history.is_ancestor(deletion, main).map_err(failed())?;
         let was = history.entry_at(parent, &request.path).map_err(failed())?;
-        let is = history.entry_at(request.commit, &request.path).map_err(failed())?;
+        let is = history.entry_at(deletion, &request.path).map_err(failed())?;
         if !on_main || was.is_none() || is.is_some() {
             return Err(unknown());
         }

@@ -33,7 +33,7 @@ impl DoorVerb for TreeList {
         let head = door.head_of(caller, self.view)?;
         let commit = match self.commit {
             None => head,
-            Some(commit) => door.reachable(commit, head)?,
+            Some(commit) => door.reachable(door.commit_named(&commit)?, head)?,
         };
         let hidden = || DoorError::NotFound { what: "directory", name: self.path.to_string() };
         let history = door.inner.store.history();
