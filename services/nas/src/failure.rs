@@ -11,7 +11,7 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done
   1  refused or failed, for a reason not listed here
-  2  the command line makes no sense
+  2  the command line makes no sense, or the box says so of a value on it
   3  not authenticated: no token, an old one, a lease that is over, a wrong passphrase
   4  denied: known, but not allowed
   5  there is no such thing
@@ -129,6 +129,8 @@ fn refused_code(info: &ErrorInfo) -> u8 {
         "denied" | "unknown_host" | "foreign_origin" => 4,
         "not_found" | "unknown_verb" => 5,
         "state" | "conflicts" => 6,
+        // What clap would have refused, had it known: the box knows better what a value may be.
+        "invalid" | "bad_json" => 2,
         _ if info.retryable => 7,
         _ => 1,
     }

@@ -177,7 +177,20 @@ impl Session {
 
     fn call<V: Verb>(&self, by: As, verb: &V) -> Result<V::Answer, Failure> {
         let token = self.token(by)?;
-        self.client.call(token.as_ref(), verb)
+        self.client.call(token.as_ref(), verb).map_err(|failure| self.as_whom(failure))
+    }
+
+    /// A stored lease's token was used because the owner is not signed in here: that is what there is to do about it.
+    fn as_whom(&self, failure: Failure) -> Failure {
+        let named = self.global.lease.is_some()
+            || self.global.token_file.is_some()
+            || std::env::var_os("NAS_TOKEN").is_some_and(|token| !token.is_empty());
+        match failure {
+            Failure::Refused(info) if !named && matches!(self.state.owner_token(), Ok(None)) => {
+                Failure::Refused(Box::new(sign_in(*info)))
+            }
+            other => other,
+        }
     }
 
     /// `--token-file`, `--lease`, NAS_TOKEN, then what is stored.
@@ -236,6 +249,14 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// What only the owner may do says how to be the owner.
+pub(crate) fn sign_in(mut info: ErrorInfo) -> ErrorInfo {
+    if info.code == "denied" && info.details["rule"] == "owner-only" {
+        info.message.push_str(": sign in with 'nas owner login' (the token of a lease was used)");
+    }
+    info
 }
 
 /// The owner names runs; a lease's bearer means its own.

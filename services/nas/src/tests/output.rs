@@ -187,6 +187,20 @@ fn mount_arguments() {
     assert_eq!(arguments[4], "10.0.0.2:/t1ck+1000+100/shared/la unch");
 }
 
+/// Goal: after a logout, what only the owner may do says how to sign in; any other refusal stays as it is.
+#[test]
+fn owner_only_says_how() {
+    let refused = |rule: &str| nas_types::verb::ErrorInfo {
+        code: "denied".to_owned(),
+        message: "only the owner may do this".to_owned(),
+        retryable: false,
+        request_id: String::new(),
+        details: serde_json::json!({ "rule": rule }),
+    };
+    assert!(crate::run::sign_in(refused("owner-only")).message.contains("nas owner login"));
+    assert_eq!(crate::run::sign_in(refused("lease-subset")), refused("lease-subset"));
+}
+
 /// Goal: exit codes are part of the interface.
 #[test]
 fn exit_codes() {
@@ -212,7 +226,7 @@ fn exit_codes() {
         ("degraded", true, 7),
         ("no_space", true, 7),
         ("quota", false, 1),
-        ("invalid", false, 1),
+        ("invalid", false, 2),
         ("store", false, 1),
     ] {
         assert_eq!(refused(code, retryable), exit, "{code}");
