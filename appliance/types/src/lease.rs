@@ -6,7 +6,9 @@ use std::str::FromStr;
 use crate::id::RunId;
 
 /// What a lease allows. `Read` implies `List` (SPEC LEASE).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// See names and attributes.
@@ -188,7 +190,9 @@ impl<'de> serde::Deserialize<'de> for BranchName {
 }
 
 /// Which files a mount shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum View {
     /// The run's own branch.

@@ -6,6 +6,7 @@
 //! - [`fs`]: what a live file looks like ([`fs::Attr`], [`fs::NodeRef`]) and [`fs::FsError`].
 //! - [`object`]: what history holds ([`object::Oid`], [`object::Entry`], [`object::Change`]).
 //! - [`lease`]: actions of a lease, branch names, views.
+//! - `schema`: JSON schemas of those of them that are one text in JSON.
 //! - [`verb`]: one request and one response for each control verb; the HTTP API, the CLI and
 //!   the Door use the same structs under the same names.
 //!
@@ -17,6 +18,7 @@ pub mod id;
 pub mod lease;
 pub mod object;
 pub mod path;
+mod schema;
 pub mod secret;
 pub mod time;
 pub mod verb;

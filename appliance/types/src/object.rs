@@ -66,7 +66,9 @@ impl<'de> serde::Deserialize<'de> for Oid {
 
 /// Kind of an entry that history keeps. Directories appear only when they are empty or carry a mode of
 /// their own; others are implied by what is in them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
     /// Regular file.
@@ -79,7 +81,20 @@ pub enum EntryKind {
 
 /// Under which keys a content lies (SPEC FORGET, retention class `sensitive`). Part of every reference to a blob: the same
 /// bytes in two domains are two contents, never shared and never merged as one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyDomain {
     /// The box's own: the domain of everything so far.
@@ -96,7 +111,7 @@ impl KeyDomain {
 }
 
 /// One entry of a committed tree: content and meta together (DESIGN §3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Entry {
     /// Kind.
     pub kind: EntryKind,
@@ -115,7 +130,7 @@ pub struct Entry {
 }
 
 /// One changed path between two trees. `old` absent: added; `new` absent: deleted.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Change {
     /// Where.
     pub path: TreePath,
@@ -126,7 +141,7 @@ pub struct Change {
 }
 
 /// Why a merge stopped at a path (SPEC BRANCH-5).
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Conflict {
     /// Where.
     pub path: TreePath,
@@ -135,7 +150,7 @@ pub struct Conflict {
 }
 
 /// How two sides clashed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ConflictKind {
     /// Both changed the same lines, or a file that is not merged by line.

@@ -48,7 +48,8 @@ pub(crate) async fn around(State(names): State<Arc<[String]>>, mut request: Requ
         HeaderName::from_static("x-request-id"),
         HeaderValue::from_str(&id.to_string()).expect("because a request id is ASCII"),
     );
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // The documents that are for everybody say themselves how long they hold.
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(
         header::CONTENT_SECURITY_POLICY,

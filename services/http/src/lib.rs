@@ -8,18 +8,23 @@
 //! - `import`: the one verb with a streamed body: a line of JSON, then a tar stream as a blocking `Read`.
 //! - `guard`: what is refused before a verb is looked at (foreign hosts and origins), and the log line.
 //! - `error`: every failure as a status, a code and a sentence.
+//! - `discovery`: the documents for who has only the address: OpenAPI, the catalog, `llms.txt`.
+//! - `openapi`: how the OpenAPI document is made from the verbs; only the tests do, `openapi.json` is what is served.
 //! - `connection`: sockets, limits and time-outs; [`serve`].
 //!
-//! Not here: TLS, the control room's pages, OAuth and discovery (they have their own issues).
+//! Not here: TLS, the control room's pages, OAuth (they have their own issues).
 
 mod body;
 mod connection;
 mod control;
+mod discovery;
 mod error;
 mod guard;
 mod handler;
 mod import;
 mod limits;
+#[cfg(test)]
+mod openapi;
 mod routes;
 mod workers;
 

@@ -13,6 +13,7 @@ use nas_types::verb::*;
 
 use crate::body::drain;
 use crate::control::Control;
+use crate::discovery::documents;
 use crate::error::ApiError;
 use crate::guard::around;
 use crate::handler::{Shared, handle};
@@ -26,6 +27,16 @@ macro_rules! routes {
 
         fn verbs<C: Control>() -> Router<Shared<C>> {
             Router::new()$(.route(concat_path(<$verb as Verb>::NAME).as_str(), post(handle::<C, $verb>)))*
+        }
+
+        /// The OpenAPI document of these verbs and of the streamed one.
+        #[cfg(test)]
+        pub(crate) fn openapi() -> serde_json::Value {
+            let mut document = crate::openapi::Document::new();
+            $(document.verb::<$verb>();)*
+            let (name, audience) = STREAMED[0];
+            document.import(name, audience);
+            document.finish()
         }
     };
 }
@@ -58,6 +69,7 @@ pub(crate) fn router<C: Control>(control: Arc<C>, options: &Options) -> Router {
     verbs::<C>()
         .route(concat_path(ROUTES_STREAMED[0]).as_str(), post(handle_import::<C>))
         .route("/healthz", get(async || "ok\n"))
+        .merge(documents())
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .with_state(Shared::new(control, options))
@@ -75,7 +87,7 @@ async fn unknown_route(request: axum::extract::Request) -> Response {
     ApiError::request(
         StatusCode::NOT_FOUND,
         "unknown_verb",
-        "there is no such call: calls are POST /v1/<noun>/<verb>, and 'nas --help' lists them",
+        "there is no such call: calls are POST /v1/<noun>/<verb>; GET /v1/openapi.json and 'nas --help' list them",
     )
     .respond(id)
 }

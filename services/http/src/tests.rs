@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::connection::serve_control;
 use crate::control::{Control, Share};
+use crate::discovery::DOCUMENTS;
 use crate::error::ApiError;
 use crate::limits::{IMPORT_LINE_BYTES_MAX, JSON_BYTES_MAX, Options};
 use crate::{ROUTES, ROUTES_STREAMED};
@@ -195,6 +196,31 @@ async fn an_answer_has_its_headers_and_the_token_is_handed_on() {
         assert!(reply.head.contains(header), "{header} is missing in {}", reply.head);
     }
     assert_eq!(send(&server, "GET /healthz", "", b"").await.status, 200);
+}
+
+/// Goal: who has only the address learns without a token what the box speaks; the documents name only what is served.
+#[tokio::test]
+async fn documents_are_for_everybody() {
+    let server = start(Options::default(), |name, _, _| panic!("{name} was called")).await;
+    for (path, media, text) in DOCUMENTS {
+        let reply = send(&server, &format!("GET {path}"), "authorization: Bearer wrong\r\n", b"").await;
+        assert_eq!((reply.status, reply.body.as_str()), (200, *text), "{path}");
+        assert!(reply.head.contains(&format!("content-type: {media}")), "{path}: {}", reply.head);
+        assert!(reply.head.contains("cache-control: public, max-age=3600"), "{path}: {}", reply.head);
+        assert_eq!(send(&server, &format!("POST {path}"), JSON, b"{}").await.status, 405, "{path}");
+    }
+    let catalog: Value = send(&server, "GET /.well-known/ai-catalog.json", "", b"").await.json();
+    let urls: Vec<&str> = catalog["entries"].as_array().unwrap().iter().map(|e| e["url"].as_str().unwrap()).collect();
+    assert!(!urls.is_empty());
+    let linked = DOCUMENTS[2].2.split("](").skip(1).map(|rest| rest.split_once(')').unwrap().0);
+    for url in urls.into_iter().chain(linked) {
+        assert_eq!(send(&server, &format!("GET {url}"), "", b"").await.status, 200, "{url} is named and not served");
+    }
+    let calls: Vec<&str> =
+        DOCUMENTS[2].2.split("POST /v1/").skip(1).map(|rest| rest.split('`').next().unwrap()).collect();
+    for call in calls.into_iter().filter(|call| !call.starts_with('<')) {
+        assert!(ROUTES.contains(&call), "llms.txt names {call}");
+    }
 }
 
 /// Goal: whatever is wrong with a request, the error has the same shape and says what to do.

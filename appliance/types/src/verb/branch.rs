@@ -1,5 +1,6 @@
 //! Verbs of branches and checkpoints (SPEC BRANCH).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::RunId;
@@ -8,19 +9,19 @@ use crate::object::{Change, Oid};
 use crate::time::Timestamp;
 
 /// Live branches: the caller's own, or all for the owner.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BranchList {}
 
 /// Branches.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Branches {
     /// The branches.
     pub branches: Vec<BranchInfo>,
 }
 
 /// One branch: the caller's own when left out.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BranchShow {
     /// The run that owns it.
@@ -29,7 +30,7 @@ pub struct BranchShow {
 }
 
 /// What a branch is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BranchInfo {
     /// Its name.
     pub branch: BranchName,
@@ -52,7 +53,7 @@ pub struct BranchInfo {
 }
 
 /// What a branch changed against the commit it was forked from.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BranchDiff {
     /// The run that owns it; the caller's own when left out.
@@ -64,7 +65,7 @@ pub struct BranchDiff {
 }
 
 /// Changes of a branch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BranchDiffAnswer {
     /// Compared from.
     pub from: Oid,
@@ -77,7 +78,7 @@ pub struct BranchDiffAnswer {
 }
 
 /// Commits what is on the caller's branch now.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BranchCommit {
     /// First line of the commit's message.
@@ -86,7 +87,7 @@ pub struct BranchCommit {
 }
 
 /// The newest commit of the branch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BranchCommitted {
     /// The commit.
     pub commit: Oid,
@@ -95,7 +96,7 @@ pub struct BranchCommitted {
 }
 
 /// Gives a branch up: its files are gone, its leases are revoked. Refused while a gate pins it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BranchRecycle {
     /// The run that owns it; the caller's own when left out.
@@ -105,7 +106,7 @@ pub struct BranchRecycle {
 
 /// Brings the caller's branch back to a checkpoint or commit, exactly: files that did not exist then are
 /// gone. What is there now is committed first, so a restore can be undone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BranchRestore {
     /// Name of a checkpoint, or a commit id.
@@ -113,7 +114,7 @@ pub struct BranchRestore {
 }
 
 /// What a restore did.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BranchRestored {
     /// Commit that holds what was there before.
     pub before: Oid,
@@ -124,7 +125,7 @@ pub struct BranchRestored {
 }
 
 /// Names the present state of the caller's branch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckpointCreate {
     /// 1 to 64 of `a-z A-Z 0-9 . _ -`, not starting with `.` or `-`.
@@ -132,7 +133,7 @@ pub struct CheckpointCreate {
 }
 
 /// A named state of a branch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckpointInfo {
     /// Its name.
     pub name: String,
@@ -141,7 +142,7 @@ pub struct CheckpointInfo {
 }
 
 /// Checkpoints of a branch.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckpointList {
     /// The run that owns the branch; the caller's own when left out.
@@ -150,7 +151,7 @@ pub struct CheckpointList {
 }
 
 /// Checkpoints, by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Checkpoints {
     /// The checkpoints.
     pub checkpoints: Vec<CheckpointInfo>,

@@ -1,17 +1,18 @@
 //! Verbs about the box itself.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Head;
 use crate::time::Timestamp;
 
 /// How is the box? Without an owner or lease token the answer holds only `version` and `level`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BoxStatus {}
 
 /// State of the box.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BoxStatusAnswer {
     /// Version of nasd.
     pub version: String,
@@ -24,7 +25,7 @@ pub struct BoxStatusAnswer {
 }
 
 /// More about the box, for callers with a token.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BoxDetails {
     /// `btrfs` or `copy`.
     pub engine: String,
@@ -55,7 +56,7 @@ pub struct BoxDetails {
 }
 
 /// The owner confirms that the wall clock is right: suspended leases go on.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BoxTrustClock {
     /// The owner's passphrase.
@@ -63,7 +64,7 @@ pub struct BoxTrustClock {
 }
 
 /// The owner lowers a degradation whose cause is gone.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BoxResume {
     /// The owner's passphrase.

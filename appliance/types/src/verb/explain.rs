@@ -1,5 +1,6 @@
 //! The verb that answers "why is this here?" (SPEC REC-4).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{CommitInfo, GateDecision, LeaseInfo, ReadSummary, RecordInfo, RunInfo};
@@ -7,7 +8,7 @@ use crate::id::GateId;
 use crate::object::{Change, Oid};
 
 /// Explains a commit of main or of a branch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainCommit {
     /// A commit id, or at least 7 of its first digits.
@@ -15,7 +16,7 @@ pub struct ExplainCommit {
 }
 
 /// How a commit came to be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// The commit.
     pub commit: CommitInfo,
@@ -39,7 +40,7 @@ pub struct Explanation {
 }
 
 /// The gate in an explanation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GateExplained {
     /// Its id.
     pub gate: GateId,

@@ -1,5 +1,6 @@
 //! Verbs of gates (SPEC GATE, BRANCH-8).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Head;
@@ -11,7 +12,7 @@ use crate::secret::Secret;
 use crate::time::Timestamp;
 
 /// Asks for a merge of the caller's branch. What is on it now is committed and pinned.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Propose {
     /// Target; `main` is the only protected branch.
@@ -22,7 +23,7 @@ pub struct Propose {
 }
 
 /// What came of a proposal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Proposed {
     /// The gate that waits for a person.
     pub gate: GateId,
@@ -41,7 +42,7 @@ pub struct Proposed {
 }
 
 /// Gates, newest first: the caller's own, or all for the owner.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GateList {
     /// Also those that are decided.
@@ -56,7 +57,7 @@ pub struct GateList {
 }
 
 /// Gates.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Gates {
     /// The gates.
     pub gates: Vec<GateSummary>,
@@ -65,7 +66,7 @@ pub struct Gates {
 }
 
 /// A gate in a line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GateSummary {
     /// Its id.
     pub gate: GateId,
@@ -86,7 +87,7 @@ pub struct GateSummary {
 }
 
 /// Shows a Gate Card.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GateShow {
     /// Which.
@@ -94,7 +95,7 @@ pub struct GateShow {
 }
 
 /// The Gate Card (SPEC GATE-1): everything on it is computed by the NAS; `why` alone is the run's own word.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GateCard {
     /// Its id.
     pub gate: GateId,
@@ -139,7 +140,7 @@ pub struct GateCard {
 }
 
 /// The act a gate asks about.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GateAction {
     /// `merge`.
     pub op: String,
@@ -156,7 +157,7 @@ pub struct GateAction {
 }
 
 /// Facts computed from the changes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GateRisk {
     /// What the session read from outside: `unknown` until labels exist.
     pub session_taint: String,
@@ -177,7 +178,7 @@ pub struct GateRisk {
 }
 
 /// One line of the read manifest.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadSummary {
     /// What was read.
     pub path: TreePath,
@@ -190,7 +191,7 @@ pub struct ReadSummary {
 }
 
 /// How a gate was decided.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GateDecision {
     /// Who.
     pub by: String,
@@ -203,7 +204,7 @@ pub struct GateDecision {
 }
 
 /// Approves a gate.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GateApprove {
     /// Which.
@@ -218,7 +219,7 @@ pub struct GateApprove {
 }
 
 /// Denies a gate.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GateDeny {
     /// Which.
@@ -231,7 +232,7 @@ pub struct GateDeny {
 }
 
 /// What a decision did. A merge that is not possible any more is an answer of its own: see `state`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GateDecided {
     /// The gate.
     pub gate: GateId,

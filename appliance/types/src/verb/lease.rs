@@ -1,5 +1,6 @@
 //! Verbs of leases (SPEC LEASE).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{LeaseId, RunId};
@@ -9,7 +10,7 @@ use crate::time::Timestamp;
 
 /// Issues a lease. The owner starts a run with it (and so a branch); the bearer of a lease gets a
 /// child lease of the same run, which can only be narrower (SPEC LEASE-2).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseCreate {
     /// Role of the agent, e.g. `cleo`. Left out for a child lease: it is the parent's.
@@ -34,7 +35,7 @@ pub struct LeaseCreate {
 }
 
 /// A lease and, once only, its token.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct LeaseCreated {
     /// The lease.
     pub lease: LeaseInfo,
@@ -43,7 +44,7 @@ pub struct LeaseCreated {
 }
 
 /// What a lease is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LeaseInfo {
     /// Its id.
     pub lease: LeaseId,
@@ -76,7 +77,7 @@ pub struct LeaseInfo {
 }
 
 /// All leases, newest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseList {
     /// Also those that are over.
@@ -91,7 +92,7 @@ pub struct LeaseList {
 }
 
 /// Leases.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Leases {
     /// The leases.
     pub leases: Vec<LeaseInfo>,
@@ -100,7 +101,7 @@ pub struct Leases {
 }
 
 /// One lease: the caller's own when left out.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseShow {
     /// Which.
@@ -109,7 +110,7 @@ pub struct LeaseShow {
 }
 
 /// Ends a lease and all its descendants at once (SPEC LEASE-3). A bearer may revoke its own.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseRevoke {
     /// Which.
@@ -120,7 +121,7 @@ pub struct LeaseRevoke {
 }
 
 /// What a revocation ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LeaseRevoked {
     /// The lease and its descendants, as far as they were not revoked before.
     pub revoked: Vec<LeaseId>,

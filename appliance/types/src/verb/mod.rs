@@ -29,6 +29,7 @@ pub use trash::*;
 pub use tree::*;
 pub use trees::*;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -46,13 +47,13 @@ pub enum Audience {
 }
 
 /// A control verb: its name, who may call it, and the shape of its answer.
-pub trait Verb: Serialize + DeserializeOwned + Send + 'static {
+pub trait Verb: Serialize + DeserializeOwned + JsonSchema + Send + 'static {
     /// `noun/verb`: the path below `/v1/` and the two words after `nas`.
     const NAME: &'static str;
     /// Who may call it.
     const AUDIENCE: Audience;
     /// What it answers.
-    type Answer: Serialize + DeserializeOwned + Send + 'static;
+    type Answer: Serialize + DeserializeOwned + JsonSchema + Send + 'static;
 }
 
 macro_rules! verbs {
@@ -115,21 +116,21 @@ verbs! {
 }
 
 /// The verb did what it says; there is nothing more to tell.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Done {
     /// Always true: a verb that fails answers an error instead.
     pub done: bool,
 }
 
 /// Error body of every interface that speaks JSON: `{"error": {…}}` (SPEC, HTTP API row).
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct ErrorBody {
     /// The error.
     pub error: ErrorInfo,
 }
 
 /// One error, for programs and for people.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct ErrorInfo {
     /// Stable word for programs.
     pub code: String,

@@ -1,5 +1,6 @@
 //! Verbs of mounts.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{LeaseId, MountId};
@@ -9,7 +10,7 @@ use crate::secret::Secret;
 use crate::time::Timestamp;
 
 /// Asks for a mount ticket: single use, 60 s (DESIGN §5).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MountTicket {
     /// What the run works on (its branch, or its unprotected tree), or main (read-only).
@@ -21,7 +22,7 @@ pub struct MountTicket {
 }
 
 /// How to mount.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct MountTicketAnswer {
     /// The ticket: first component of the export path.
     pub ticket: Secret,
@@ -36,19 +37,19 @@ pub struct MountTicketAnswer {
 }
 
 /// Lists mounts: the caller's own, or all for the owner.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MountList {}
 
 /// Mounts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Mounts {
     /// The mounts.
     pub mounts: Vec<MountInfo>,
 }
 
 /// One mount.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MountInfo {
     /// Its id.
     pub mount: MountId,

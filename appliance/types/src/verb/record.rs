@@ -1,5 +1,6 @@
 //! Verbs of the flight recorder (SPEC REC).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{LeaseId, RunId};
@@ -8,7 +9,7 @@ use crate::path::TreePath;
 use crate::time::Timestamp;
 
 /// Records, newest first unless `after` is given.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecordList {
     /// Only this run.
@@ -26,7 +27,7 @@ pub struct RecordList {
 }
 
 /// Records.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Records {
     /// The records.
     pub records: Vec<RecordInfo>,
@@ -35,7 +36,7 @@ pub struct Records {
 }
 
 /// One record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RecordInfo {
     /// Its number, from 1 without a gap.
     pub seq: u64,
@@ -73,12 +74,12 @@ pub struct RecordInfo {
 }
 
 /// Asks for the head of the ledger.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecordHead {}
 
 /// Count and hash of the newest record: keep it outside the box, and a cut tail is found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Head {
     /// Number of records.
     pub seq: u64,
@@ -87,7 +88,7 @@ pub struct Head {
 }
 
 /// Recomputes the whole chain (SPEC REC-3).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecordVerify {
     /// A head kept from earlier: the chain must contain it.
@@ -96,7 +97,7 @@ pub struct RecordVerify {
 }
 
 /// Result of a verification.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RecordVerified {
     /// Everything fits: every hash, every day, the box's own anchor and the one that was given.
     pub ok: bool,

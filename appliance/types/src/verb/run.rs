@@ -1,5 +1,6 @@
 //! Verbs of runs.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::RunId;
@@ -7,7 +8,7 @@ use crate::lease::{BranchName, RoleName, TreeName};
 use crate::time::Timestamp;
 
 /// All runs, newest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunList {
     /// Only this role.
@@ -22,7 +23,7 @@ pub struct RunList {
 }
 
 /// Runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Runs {
     /// The runs.
     pub runs: Vec<RunInfo>,
@@ -31,7 +32,7 @@ pub struct Runs {
 }
 
 /// One run: the caller's own when left out.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunShow {
     /// Which.
@@ -40,7 +41,7 @@ pub struct RunShow {
 }
 
 /// Ends a run: its leases end now, as time would end them; its branch and its proposals stay.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunEnd {
     /// Which; the caller's own when left out.
@@ -49,7 +50,7 @@ pub struct RunEnd {
 }
 
 /// What a run is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunInfo {
     /// Its id.
     pub run: RunId,

@@ -1,5 +1,6 @@
 //! Verbs of the trash (SPEC BRANCH-4, L0.3): what merges removed from main, for a window of time.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::RunId;
@@ -9,7 +10,7 @@ use crate::secret::Secret;
 use crate::time::Timestamp;
 
 /// Lists what merges removed and main does not have again, newest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrashList {
     /// Where to go on, from an earlier answer.
@@ -21,7 +22,7 @@ pub struct TrashList {
 }
 
 /// What is in the trash.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Trash {
     /// The entries.
     pub entries: Vec<Trashed>,
@@ -32,7 +33,7 @@ pub struct Trash {
 }
 
 /// One deleted path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Trashed {
     /// Where it was.
     pub path: TreePath,
@@ -48,7 +49,7 @@ pub struct Trashed {
 
 /// Brings a deleted path back, with all below it, as it was before the merge that deleted it. The restore is a merge
 /// of its own; nothing that main has now is replaced.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrashRestore {
     /// Where it was.
@@ -60,7 +61,7 @@ pub struct TrashRestore {
 }
 
 /// What a restore from the trash did.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TrashRestored {
     /// The commit on main.
     pub commit: Oid,

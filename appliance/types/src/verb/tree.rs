@@ -1,5 +1,6 @@
 //! Verbs of trees and their history.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::lease::View;
@@ -9,7 +10,7 @@ use crate::time::Timestamp;
 
 /// First line of the body of `tree/import`, as JSON; after its newline the body is a tar stream of what to
 /// put below `into`. So nothing of it, the passphrase least of all, is in a URL.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TreeImport {
     /// Directory in main that receives the files. It is made when absent; files in it that the
@@ -23,7 +24,7 @@ pub struct TreeImport {
 }
 
 /// What an import did.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TreeImported {
     /// The merge commit on main.
     pub commit: Oid,
@@ -38,7 +39,7 @@ pub struct TreeImported {
 }
 
 /// Lists a directory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TreeList {
     /// Directory to list.
@@ -58,7 +59,7 @@ pub struct TreeList {
 }
 
 /// A directory's entries, by name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TreeListing {
     /// The entries.
     pub entries: Vec<TreeEntry>,
@@ -67,7 +68,7 @@ pub struct TreeListing {
 }
 
 /// One entry.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TreeEntry {
     /// Full path.
     pub path: TreePath,
@@ -80,7 +81,7 @@ pub struct TreeEntry {
 }
 
 /// History of main, or of the caller's branch, newest first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TreeLog {
     /// `main`, or the caller's branch.
@@ -95,7 +96,7 @@ pub struct TreeLog {
 }
 
 /// Commits, newest first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TreeLogAnswer {
     /// The commits.
     pub commits: Vec<CommitInfo>,
@@ -104,7 +105,7 @@ pub struct TreeLogAnswer {
 }
 
 /// One commit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CommitInfo {
     /// Its id.
     pub commit: Oid,

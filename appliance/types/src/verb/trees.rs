@@ -1,5 +1,6 @@
 //! Verbs of the trees themselves: making, showing and removing them (DESIGN §3). What is in one is in [`super::tree`](super).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::lease::TreeName;
@@ -7,7 +8,7 @@ use crate::secret::Secret;
 use crate::time::Timestamp;
 
 /// Makes an unprotected tree: plain NAS space, without branches, gates or history.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TreeCreate {
     /// Its name, for example `media`.
@@ -17,7 +18,7 @@ pub struct TreeCreate {
 }
 
 /// Shows one tree, or all that the caller may know of: for a bearer the protected one and that of its lease.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TreeShow {
     /// Which.
@@ -26,7 +27,7 @@ pub struct TreeShow {
 }
 
 /// Removes an unprotected tree. Its files are kept for the days of the trash; until then it can be restored.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TreeRemove {
     /// Which.
@@ -36,7 +37,7 @@ pub struct TreeRemove {
 }
 
 /// Brings a removed tree back.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TreeRestore {
     /// Which.
@@ -46,14 +47,14 @@ pub struct TreeRestore {
 }
 
 /// Trees, the protected one first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Trees {
     /// The trees.
     pub trees: Vec<TreeInfo>,
 }
 
 /// What a tree is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TreeInfo {
     /// Its name.
     pub tree: TreeName,
