@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::limits::{DRAIN_BYTES_MAX, DRAIN_TIME_MAX, JSON_BYTES_MAX, JSON_TIME_MAX};
@@ -25,8 +26,8 @@ pub(crate) async fn next_piece(body: &mut Body) -> Option<Result<Bytes, axum::Er
     }
 }
 
-/// The body as a value.
-pub(crate) async fn read_json<T: DeserializeOwned>(mut body: Body) -> Result<T, ApiError> {
+/// The body as a request, and its `idempotency_key`: a field beside those of the verb.
+pub(crate) async fn read_json<T: DeserializeOwned>(mut body: Body) -> Result<(T, Option<String>), ApiError> {
     let read = tokio::time::timeout(JSON_TIME_MAX, read_all(&mut body)).await.map_err(|_| {
         ApiError::request(
             StatusCode::REQUEST_TIMEOUT,
@@ -37,7 +38,24 @@ pub(crate) async fn read_json<T: DeserializeOwned>(mut body: Body) -> Result<T, 
     if read.is_err() {
         drain(&mut body).await;
     }
-    parse_json(&read?)
+    let bytes = read?;
+    // Nearly all requests come without a key; their errors then name the line and the column.
+    match serde_json::from_slice(&bytes) {
+        Ok(Keyed { idempotency_key: Some(key), mut request }) => {
+            request.remove("idempotency_key");
+            let request = serde_json::from_value(Value::Object(request)).map_err(|error| unfit(&error, ""))?;
+            Ok((request, Some(key)))
+        }
+        Ok(Keyed { idempotency_key: None, .. }) | Err(_) => Ok((parse_json(&bytes)?, None)),
+    }
+}
+
+/// A request with its key.
+#[derive(serde::Deserialize)]
+struct Keyed {
+    idempotency_key: Option<String>,
+    #[serde(flatten)]
+    request: Map<String, Value>,
 }
 
 async fn read_all(body: &mut Body) -> Result<BytesMut, ApiError> {
@@ -75,15 +93,17 @@ pub(crate) fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiErro
         let message = "the body does not fit this verb: send a JSON object, not a list";
         return Err(ApiError::request(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message));
     }
-    serde_json::from_slice(bytes).map_err(|error| {
-        let (status, code) = if error.is_data() {
-            (StatusCode::UNPROCESSABLE_ENTITY, "invalid")
-        } else {
-            (StatusCode::BAD_REQUEST, "bad_json")
-        };
-        let hint = if bytes.is_empty() { "; send a JSON object, {} when there is nothing to say" } else { "" };
-        ApiError::request(status, code, format!("the body does not fit this verb: {error}{hint}"))
-    })
+    let hint = if bytes.is_empty() { "; send a JSON object, {} when there is nothing to say" } else { "" };
+    serde_json::from_slice(bytes).map_err(|error| unfit(&error, hint))
+}
+
+fn unfit(error: &serde_json::Error, hint: &str) -> ApiError {
+    let (status, code) = if error.is_data() {
+        (StatusCode::UNPROCESSABLE_ENTITY, "invalid")
+    } else {
+        (StatusCode::BAD_REQUEST, "bad_json")
+    };
+    ApiError::request(status, code, format!("the body does not fit this verb: {error}{hint}"))
 }
 
 pub(crate) fn cut() -> ApiError {

@@ -4,7 +4,7 @@
 use std::io::Read;
 use std::net::IpAddr;
 
-use nas_door::{Caller, Door, DoorError, DoorVerb};
+use nas_door::{Answered, Caller, Door, DoorError, DoorVerb, Once};
 use nas_types::id::RunId;
 use nas_types::verb::{TreeImport, TreeImported};
 
@@ -29,6 +29,13 @@ pub(crate) trait Control: Send + Sync + 'static {
     fn share(&self, caller: &Self::Caller) -> Share;
     /// See [`Door::call`].
     fn call<V: DoorVerb>(&self, caller: &Self::Caller, verb: V) -> Result<V::Answer, DoorError>;
+    /// See [`Door::call_once`].
+    fn call_once<V: DoorVerb>(
+        &self,
+        caller: &Self::Caller,
+        verb: V,
+        once: &Once,
+    ) -> Result<Answered<V::Answer>, DoorError>;
     /// See [`Door::tree_import`].
     fn tree_import(
         &self,
@@ -55,6 +62,10 @@ impl Control for Door {
 
     fn call<V: DoorVerb>(&self, caller: &Caller, verb: V) -> Result<V::Answer, DoorError> {
         Self::call(self, caller, verb)
+    }
+
+    fn call_once<V: DoorVerb>(&self, caller: &Caller, verb: V, once: &Once) -> Result<Answered<V::Answer>, DoorError> {
+        Self::call_once(self, caller, verb, once)
     }
 
     fn tree_import(

@@ -60,6 +60,8 @@ impl ApiError {
             DoorError::NotFound { what, name } => (StatusCode::NOT_FOUND, json!({ "what": what, "name": name })),
             DoorError::Invalid { field, .. } => (StatusCode::UNPROCESSABLE_ENTITY, json!({ "field": field })),
             DoorError::State(_) => (StatusCode::CONFLICT, Value::Null),
+            DoorError::Key(_) => (StatusCode::CONFLICT, json!({ "field": "idempotency_key" })),
+            DoorError::DoneBefore { answer } => (StatusCode::CONFLICT, json!({ "answer": answer })),
             DoorError::Conflicts(conflicts) => (StatusCode::CONFLICT, json!({ "conflicts": conflicts })),
             DoorError::Degraded { level, causes } => {
                 (StatusCode::SERVICE_UNAVAILABLE, json!({ "level": level, "causes": causes }))

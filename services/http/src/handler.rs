@@ -6,8 +6,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::HeaderName;
 use axum::response::{IntoResponse, Response};
-use nas_door::{DoorError, DoorVerb};
+use nas_door::{Answered, DoorError, DoorVerb, Once};
 use nas_types::id::RequestId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -38,11 +39,15 @@ impl<C> Clone for Shared<C> {
     }
 }
 
+/// Says that an answer is that of an earlier call under the same idempotency key.
+pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
 /// One verb.
 pub(crate) async fn handle<C: Control, V: DoorVerb>(State(shared): State<Shared<C>>, request: Request) -> Response {
     let id = request_id(&request);
     match try_handle::<C, V>(&shared, request, id).await {
-        Ok(answer) => Json(answer).into_response(),
+        Ok(Answered { answer, replayed: false }) => Json(answer).into_response(),
+        Ok(Answered { answer, replayed: true }) => ([(REPLAYED, "true")], Json(answer)).into_response(),
         Err(error) => error.respond(id),
     }
 }
@@ -51,15 +56,22 @@ async fn try_handle<C: Control, V: DoorVerb>(
     shared: &Shared<C>,
     request: Request,
     id: RequestId,
-) -> Result<V::Answer, ApiError> {
+) -> Result<Answered<V::Answer>, ApiError> {
     let (from, body) = accept(request, "application/json").await?;
-    let verb: V = read_json(body).await?;
+    let (verb, key): (V, _) = read_json(body).await?;
     let permit = shared.workers.take()?;
     let (control, workers) = (shared.control.clone(), shared.workers.clone());
     blocking(permit, id, move || {
         let caller = control.authenticate(from.token.as_deref(), from.peer)?;
         let _held = workers.keep(control.share(&caller))?;
-        control.call(&caller, verb)
+        let Some(key) = key else {
+            return control.call(&caller, verb).map(|answer| Answered { answer, replayed: false });
+        };
+        let token = from.token.as_deref().ok_or_else(|| DoorError::Invalid {
+            field: "idempotency_key",
+            reason: "keys belong to a token, and this call came without one: leave the key out".to_owned(),
+        })?;
+        control.call_once(&caller, verb, &Once::new(token, &key)?)
     })
     .await
 }

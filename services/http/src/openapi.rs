@@ -3,9 +3,11 @@
 //!
 //! `NAS_GOLDEN=write cargo test -p nas-http openapi` rewrites the file.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use nas_types::verb::{Audience, ErrorBody, TreeImport, TreeImported, Verb};
+use nas_door::{DoorVerb, KEY_BYTES_MAX, changes};
+use nas_types::verb::{Audience, ErrorBody, TreeImport, TreeImported};
 use schemars::generate::{Contract, SchemaGenerator, SchemaSettings};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
@@ -17,6 +19,8 @@ pub(crate) struct Document {
     requests: SchemaGenerator,
     answers: SchemaGenerator,
     paths: BTreeMap<String, Value>,
+    /// Requests that take an idempotency key.
+    keyed: Vec<Cow<'static, str>>,
 }
 
 impl Document {
@@ -25,11 +29,15 @@ impl Document {
             requests: generator(Contract::Deserialize),
             answers: generator(Contract::Serialize),
             paths: BTreeMap::new(),
+            keyed: Vec::new(),
         }
     }
 
     /// One verb of one JSON request and one JSON answer.
-    pub(crate) fn verb<V: Verb>(&mut self) {
+    pub(crate) fn verb<V: DoorVerb>(&mut self) {
+        if changes(V::CLASS) && V::AUDIENCE != Audience::Anyone {
+            self.keyed.push(V::schema_name());
+        }
         let request = self.requests.subschema_for::<V>();
         let about = self.description::<V>();
         // Where every field may be left out the body still is an object.
@@ -65,7 +73,10 @@ impl Document {
             "200".into(),
             json!({
                 "description": "Done.",
-                "headers": { "x-request-id": { "$ref": "#/components/headers/x-request-id" } },
+                "headers": {
+                    "x-request-id": { "$ref": "#/components/headers/x-request-id" },
+                    "idempotency-replayed": { "$ref": "#/components/headers/idempotency-replayed" },
+                },
                 "content": { "application/json": { "schema": answer } },
             }),
         );
@@ -101,6 +112,13 @@ impl Document {
             }
             schemas.insert(name, schema);
         }
+        for name in self.keyed {
+            schemas[&*name]["properties"]["idempotency_key"] = json!({
+                "description": "Any text of your own that names this call, a fresh UUID for example. The same call with \
+                    the same token and key is done once and answered again, for 24 h.",
+                "type": "string", "minLength": 1, "maxLength": KEY_BYTES_MAX, "pattern": "^[!-~]+$",
+            });
+        }
         json!({
             "openapi": "3.1.0",
             "info": {
@@ -118,6 +136,10 @@ impl Document {
                     "x-request-id": {
                         "description": "Names the request in the answer, in the box's log and in error reports.",
                         "schema": { "type": "string", "pattern": "^req_[2-9a-hjkmnp-z]{12}$" },
+                    },
+                    "idempotency-replayed": {
+                        "description": "The answer is that of an earlier call under the same idempotency_key; nothing was done now.",
+                        "schema": { "const": "true" },
                     },
                     "retry-after": {
                         "description": "Seconds to wait before the same call is worth another try (RFC 9110, 10.2.3).",

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
-use nas_door::{DoorError, DoorVerb};
+use nas_door::{Answered, DoorError, DoorVerb, Once};
 use nas_types::object::{Conflict, ConflictKind, Oid};
 use nas_types::path::TreePath;
 use nas_types::verb::{STREAMED, TreeImport, TreeImported, VERBS};
@@ -52,6 +52,15 @@ impl Control for Fake {
         let request = serde_json::to_value(&verb).unwrap();
         let answer = (self.answer)(V::NAME, caller.as_deref(), request)?;
         Ok(serde_json::from_value(answer).unwrap())
+    }
+
+    fn call_once<V: DoorVerb>(
+        &self,
+        caller: &Self::Caller,
+        verb: V,
+        _: &Once,
+    ) -> Result<Answered<V::Answer>, DoorError> {
+        self.call(caller, verb).map(|answer| Answered { answer, replayed: true })
     }
 
     fn tree_import(
@@ -196,6 +205,35 @@ async fn an_answer_has_its_headers_and_the_token_is_handed_on() {
         assert!(reply.head.contains(header), "{header} is missing in {}", reply.head);
     }
     assert_eq!(send(&server, "GET /healthz", "", b"").await.status, 200);
+}
+
+/// Goal: a key goes beside the fields of a verb, never to the verb; a bad one and one without a token are said to be so.
+#[tokio::test]
+async fn idempotency_keys() {
+    let server = start(Options::default(), |name, token, request| {
+        assert_eq!(request, json!({}), "the key reached the verb");
+        status_answer(name, token, request)
+    })
+    .await;
+    let owner = format!("{JSON}authorization: Bearer owner\r\n");
+    let call = |headers, body: &'static str| send(&server, "POST /v1/box/status", headers, body.as_bytes());
+    let plain = call(&owner, "{}").await;
+    assert!(plain.status == 200 && !plain.head.contains("idempotency-replayed"), "{}", plain.head);
+    let keyed = call(&owner, "{\"idempotency_key\":\"k-1\"}").await;
+    assert!(keyed.status == 200 && keyed.head.contains("idempotency-replayed: true"), "{}", keyed.head);
+    let long = "{\"idempotency_key\":\"0123456789012345678901234567890123456789012345678901234567890123456789\"}";
+    for (headers, body) in [
+        (JSON, "{\"idempotency_key\":\"k-1\"}"),
+        (&owner, "{\"idempotency_key\":\"\"}"),
+        (&owner, "{\"idempotency_key\":\"a b\"}"),
+        (&owner, "{\"idempotency_key\":7}"),
+        (&owner, "{\"idempotency_key\":\"k-1\",\"x\":1}"),
+        (&owner, "{\"idempotency_key\":\"k-1\",\"idempotency_key\":\"k-2\"}"),
+        (&owner, long),
+    ] {
+        let reply = call(headers, body).await;
+        assert_eq!((reply.status, reply.code().as_str()), (422, "invalid"), "{body}");
+    }
 }
 
 /// Goal: who has only the address learns without a token what the box speaks; the documents name only what is served.
@@ -436,6 +474,8 @@ fn error_table() {
         (DoorError::State("not now".into()), 409, "state", false),
         (DoorError::Conflicts(vec![conflict]), 409, "conflicts", false),
         (DoorError::Degraded { level: "sealed", causes: "chain".into() }, 503, "degraded", true),
+        (DoorError::Key("used"), 409, "idempotency_key", false),
+        (DoorError::DoneBefore { answer: Value::Null }, 409, "done_before", false),
         (DoorError::Quota, 507, "quota", false),
         (DoorError::NoSpace, 507, "no_space", true),
         (DoorError::Busy { retry_after_seconds: 3 }, 429, "busy", true),

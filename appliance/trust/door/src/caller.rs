@@ -79,7 +79,12 @@ impl Door {
         caller.owner()
     }
 
-    fn check_audience(&self, caller: &Caller, audience: Audience, verb: &'static str) -> Result<(), DoorError> {
+    pub(crate) fn check_audience(
+        &self,
+        caller: &Caller,
+        audience: Audience,
+        verb: &'static str,
+    ) -> Result<(), DoorError> {
         match (&caller.0, audience) {
             (_, Audience::Anyone) | (Who::Owner { .. }, Audience::Owner | Audience::LeaseOrOwner) => Ok(()),
             (Who::Lease(lease), Audience::Lease | Audience::LeaseOrOwner) => {

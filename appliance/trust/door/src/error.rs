@@ -43,6 +43,18 @@ pub enum DoorError {
     /// The request makes sense, but not in the present state of things.
     #[error("{0}")]
     State(String),
+    /// An idempotency key that cannot be used for this call.
+    #[error("idempotency_key: {0}")]
+    Key(&'static str),
+    /// The call was made before under this idempotency key, and its answer held a secret that was shown once.
+    #[error(
+        "this was done before under this idempotency key, and the secret in its answer was shown only then: look at the \
+         details, and make a new call under a new key if you need another one"
+    )]
+    DoneBefore {
+        /// The answer without its secret.
+        answer: serde_json::Value,
+    },
     /// Merging would need a decision that a program must not take (SPEC BRANCH-5).
     #[error("main and the branch changed the same things: {} conflict(s), the first at {}", .0.len(), first_path(.0))]
     Conflicts(Vec<Conflict>),
@@ -105,6 +117,8 @@ impl DoorError {
             Self::NotFound { .. } => "not_found",
             Self::Invalid { .. } => "invalid",
             Self::State(_) => "state",
+            Self::Key(_) => "idempotency_key",
+            Self::DoneBefore { .. } => "done_before",
             Self::Conflicts(_) => "conflicts",
             Self::Degraded { .. } => "degraded",
             Self::Quota => "quota",

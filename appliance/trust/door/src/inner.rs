@@ -62,6 +62,8 @@ pub(crate) struct Inner {
     pub(crate) login: Mutex<Guard>,
     pub(crate) refusals: Mutex<Refusals>,
     pub(crate) refusal_queue: Sender<Refusal>,
+    /// Calls with an idempotency key that are under way.
+    pub(crate) once: Mutex<std::collections::HashSet<[u8; 32]>>,
     /// One merge at a time: the result of the one before is what the next one is computed on.
     pub(crate) merging: Mutex<()>,
     /// One change of which trees there are at a time.

@@ -10,6 +10,7 @@
 //! - `merge`: the one way main changes. `card`: what a person is shown before.
 //! - [`file`]: the file verbs of a mount. `mount`: making and finding mounts; `ticket`: what a mount costs.
 //! - `lease`: the hot part of leases; `authority`: leases between ledger and memory.
+//! - `once`: calls that are made again under the same idempotency key.
 //! - `upkeep`: what happens with time. `recorder`: refusals and commits on their way to the ledger.
 //! - `clock`, `passphrase`: the two things that are read from outside.
 //!
@@ -25,6 +26,7 @@ mod inner;
 mod lease;
 mod merge;
 mod mount;
+mod once;
 mod passphrase;
 mod recorder;
 mod ticket;
@@ -54,6 +56,7 @@ pub use caller::{Caller, DoorVerb};
 pub use clock::{Clocks, SystemClocks};
 pub use error::DoorError;
 pub use file::Mounted;
+pub use once::{Answered, KEY_BYTES_MAX, Once, changes};
 pub use passphrase::{PASSPHRASE_BYTES_MAX, PASSPHRASE_BYTES_MIN};
 
 use inner::Inner;
@@ -155,6 +158,7 @@ impl Door {
             login: Mutex::default(),
             refusals: Mutex::new(Refusals::default()),
             refusal_queue,
+            once: Mutex::default(),
             merging: Mutex::new(()),
             trees: Mutex::new(()),
             handle_key: facts.handle_key,

@@ -43,7 +43,11 @@ fn run(inner: &Weak<Inner>, stopped: &Receiver<()>) {
         if let Err(error) = inner.persist_time_and_reads().and_then(|()| inner.persist_refusals()) {
             tracing::error!(%error, "lease times, reads and refusals could not be persisted");
         }
-        let ended = inner.expire_gates().and_then(|()| inner.expire_branches()).and_then(|()| inner.expire_trees());
+        let ended = inner
+            .expire_gates()
+            .and_then(|()| inner.forget_answers())
+            .and_then(|()| inner.expire_branches())
+            .and_then(|()| inner.expire_trees());
         if let Err(error) = ended {
             tracing::error!(%error, "gates, branches and trees could not be ended by age");
         }

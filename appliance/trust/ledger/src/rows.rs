@@ -71,6 +71,35 @@ words! {
     }
 }
 
+words! {
+    /// How far a call with an idempotency key came.
+    AnswerState {
+        /// It may have happened: nobody knows unless the answer was kept.
+        Begun = "begun",
+        /// It happened.
+        Done = "done",
+    }
+}
+
+row! {
+    /// A call with an idempotency key, and its answer. Id, holder and request are keyed hashes whose key is only in the caller's
+    /// token: whoever reads the ledger can guess neither the key nor what was sent.
+    KeptAnswerRow in "kept_answers", key id: [u8; 32] {
+        /// Hash of the verb and its key.
+        id: [u8; 32],
+        /// Hash of the token.
+        holder: [u8; 32],
+        /// Hash of the request.
+        request: [u8; 32],
+        /// When the call began.
+        made_at: Timestamp,
+        /// How far it came.
+        state: AnswerState,
+        /// The answer without its secrets, as JSON; none when it is not kept.
+        answer: Option<String>,
+    }
+}
+
 row! {
     /// Who can be held to account.
     PrincipalRow in "principals", key id: String {

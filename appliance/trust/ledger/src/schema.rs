@@ -21,12 +21,21 @@ pub(crate) struct Formats {
 }
 
 /// This program.
-pub(crate) const CURRENT: Formats = Formats { format: 2, needs: 1, upgrades: &[TREES] };
+pub(crate) const CURRENT: Formats = Formats { format: 3, needs: 1, upgrades: &[TREES, ANSWERS] };
 
 /// Format 2: unprotected trees.
 const TREES: &str = "
 CREATE TABLE trees (name TEXT PRIMARY KEY, created_at INTEGER NOT NULL, removed_at INTEGER) STRICT;
 ALTER TABLE runs ADD COLUMN tree TEXT;";
+
+/// Format 3: answers kept for idempotency keys.
+const ANSWERS: &str = "
+CREATE TABLE kept_answers (
+    id BLOB PRIMARY KEY CHECK (length(id) = 32), holder BLOB NOT NULL, request BLOB NOT NULL, made_at INTEGER NOT NULL,
+    state TEXT NOT NULL, answer TEXT
+) STRICT;
+CREATE INDEX kept_answers_by_holder ON kept_answers (holder);
+CREATE INDEX kept_answers_by_age ON kept_answers (made_at);";
 
 /// Marks an SQLite file as a ledger ("NASL").
 const APPLICATION_ID: i64 = 0x4E41_534C;
@@ -205,14 +214,16 @@ mod tests {
     use super::*;
 
     const NEXT: Formats = Formats {
-        format: 3,
+        format: 4,
         needs: 1,
         upgrades: &[
             TREES,
+            ANSWERS,
             "ALTER TABLE runs ADD COLUMN budget INTEGER; CREATE TABLE labels (path TEXT PRIMARY KEY) STRICT;",
         ],
     };
-    const LATER: Formats = Formats { format: 4, needs: 4, upgrades: &[TREES, NEXT.upgrades[1], "DROP TABLE labels;"] };
+    const LATER: Formats =
+        Formats { format: 5, needs: 5, upgrades: &[TREES, ANSWERS, NEXT.upgrades[2], "DROP TABLE labels;"] };
 
     fn open(path: &Path, known: &Formats) -> Result<Connection, LedgerError> {
         let conn = Connection::open(path).map_err(LedgerError::sql("test"))?;
@@ -238,25 +249,25 @@ mod tests {
         };
         assert_eq!(append().seq, 1);
         let conn = open(&path, &NEXT).unwrap();
-        assert_eq!(formats(&conn), (3, 1));
+        assert_eq!(formats(&conn), (4, 1));
         conn.execute("INSERT INTO labels VALUES ('/a')", []).unwrap();
         drop(conn);
         // The copy is the ledger as it was.
-        let copy = dir.path().join("ledger.db.format-2");
-        assert_eq!(formats(&Connection::open(&copy).unwrap()), (2, 1));
+        let copy = dir.path().join("ledger.db.format-3");
+        assert_eq!(formats(&Connection::open(&copy).unwrap()), (3, 1));
         assert_eq!(crate::verify_file(&copy, None).unwrap().count, 1);
 
         let head = append();
         assert_eq!(head.seq, 2);
         assert!(crate::verify_file(&path, Some(head)).unwrap().is_ok());
         let conn = open(&path, &NEXT).unwrap();
-        assert_eq!(formats(&conn), (3, 1));
+        assert_eq!(formats(&conn), (4, 1));
         assert_eq!(conn.query_row("SELECT count(*) FROM labels", [], |r| r.get::<_, i64>(0)).unwrap(), 1);
         drop(conn);
 
         drop(open(&path, &LATER).unwrap());
         let error = crate::Ledger::open(&path, crate::Options { ballast_bytes: 0 }).unwrap_err();
-        assert!(matches!(error, LedgerError::TooNew { format: 4, needs: 4, known: 2 }), "{error:?}");
+        assert!(matches!(error, LedgerError::TooNew { format: 5, needs: 5, known: 3 }), "{error:?}");
         assert!(error.to_string().contains("newer program"));
     }
 
@@ -276,14 +287,17 @@ mod tests {
     /// Goal: an upgrade that fails leaves the ledger at its old format, usable.
     #[test]
     fn failed_upgrade() {
-        const BROKEN: Formats =
-            Formats { format: 3, needs: 1, upgrades: &[TREES, "CREATE TABLE extra (x) ; CREATE TABLE runs (x);"] };
+        const BROKEN: Formats = Formats {
+            format: 4,
+            needs: 1,
+            upgrades: &[TREES, ANSWERS, "CREATE TABLE extra (x) ; CREATE TABLE runs (x);"],
+        };
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ledger.db");
         drop(open(&path, &CURRENT).unwrap());
         assert!(open(&path, &BROKEN).is_err());
         let conn = open(&path, &CURRENT).unwrap();
-        assert_eq!(formats(&conn), (2, 1));
+        assert_eq!(formats(&conn), (3, 1));
         assert!(conn.prepare("SELECT * FROM extra").is_err());
     }
 }

@@ -256,6 +256,13 @@ impl Reader<'_> {
         Ok(self.select("WHERE merge_commit = ?1", &[commit.store()])?.pop())
     }
 
+    /// Number of answers kept for one token.
+    pub fn answers_held(&self, holder: &[u8; 32]) -> Result<u64, LedgerError> {
+        let sql = "SELECT count(*) FROM kept_answers WHERE holder = ?1";
+        let count = self.rows("kept_answers", sql, &[holder.store()], |row| load(row, 0, "kept_answers", "holder"))?;
+        Ok(count.into_iter().next().unwrap_or(0))
+    }
+
     /// The current generation of main.
     pub fn generation(&self) -> Result<Option<GenerationRow>, LedgerError> {
         Ok(self.select("ORDER BY number DESC LIMIT 1", &[])?.pop())
@@ -491,6 +498,11 @@ impl<'c> Tx<'c> {
             0 => Err(LedgerError::Missing { table: "gates" }),
             _ => Ok(()),
         }
+    }
+
+    /// Forgets answers of calls that began before `before`. Returns how many.
+    pub fn forget_answers(&mut self, before: Timestamp) -> Result<usize, LedgerError> {
+        self.execute("kept_answers", "DELETE FROM kept_answers WHERE made_at < ?1", &[before.store()])
     }
 
     /// Keeps a value by name.

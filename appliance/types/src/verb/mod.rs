@@ -66,11 +66,20 @@ macro_rules! verbs {
         /// Every verb that is one JSON request and one JSON answer, with its audience. Those
         /// that stream a body are in [`STREAMED`].
         pub const VERBS: &[(&str, Audience)] = &[$(($name, Audience::$audience)),*];
+
+        #[cfg(test)]
+        fn answer_schemas() -> Vec<(&'static str, schemars::Schema)> {
+            vec![$(($name, schemars::schema_for!($answer))),*]
+        }
     };
 }
 
 /// Verbs whose request body is one line of JSON followed by a stream of bytes.
 pub const STREAMED: &[(&str, Audience)] = &[("tree/import", Audience::Owner)];
+
+/// Verbs whose answer holds a secret that is shown once, and the field it is in. A test compares this with the answers.
+pub const SECRET_ANSWERS: &[(&str, &str)] =
+    &[("owner/init", "token"), ("owner/login", "token"), ("lease/create", "token"), ("mount/ticket", "ticket")];
 
 verbs! {
     "box/status"        Anyone       BoxStatus        => BoxStatusAnswer;
@@ -143,4 +152,27 @@ pub struct ErrorInfo {
     /// Facts beside the message; a null when there are none.
     #[serde(default)]
     pub details: serde_json::Value,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: an answer with a secret that is not listed would be kept in plain under an idempotency key.
+    #[test]
+    fn secrets_of_answers_are_listed() {
+        for (name, schema) in answer_schemas() {
+            let mut schema = schema.to_value();
+            let holds = |schema: &serde_json::Value| schema.to_string().contains("#/$defs/Secret");
+            let listed = SECRET_ANSWERS.iter().find(|listed| listed.0 == name);
+            assert_eq!(holds(&schema), listed.is_some(), "{name}");
+            if let Some((_, field)) = listed {
+                assert!(
+                    schema["properties"].as_object_mut().unwrap().remove(*field).is_some(),
+                    "{name} has no {field}"
+                );
+                assert!(!holds(&schema), "{name} holds a second secret");
+            }
+        }
+    }
 }

@@ -104,6 +104,7 @@ impl World {
     }
 
     /// Writes a file on the branch of a run, in the directory of the mount.
+    #[allow(dead_code, reason = "not every test writes")]
     pub(crate) fn write(&self, held: &Held, dir: &str, name: &str, content: &str) {
         let ticket = MountTicket { view: View::Branch, read_only: false };
         let ticket = self.door.call(&self.caller(Some(&held.token)), ticket).unwrap().ticket;
