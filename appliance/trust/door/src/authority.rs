@@ -203,10 +203,11 @@ impl Inner {
             let row = tx.need::<LeaseRow>(&lease)?;
             let revoked = tx.revoke_lease(lease, now.wall)?;
             let mut voided = Vec::new();
-            for gate in tx.gates(Some(GateState::Pending), u32::MAX)? {
-                if revoked.contains(&gate.lease) {
-                    voided.push(gate.id);
-                    void_by_revocation(tx, gate, &now)?;
+            for (gate, lease) in tx.gates_waiting()? {
+                if revoked.contains(&lease) {
+                    voided.push(gate);
+                    let row = tx.need::<GateRow>(&gate)?;
+                    void_by_revocation(tx, row, &now)?;
                 }
             }
             let detail = serde_json::json!({ "revoked": revoked, "why": why });

@@ -241,6 +241,21 @@ impl Reader<'_> {
         }
     }
 
+    /// Every gate that waits, with the lease that asked, oldest first. Their cards are not read: there may be any number of them.
+    pub fn gates_waiting(&self) -> Result<Vec<(GateId, LeaseId)>, LedgerError> {
+        let sql = "SELECT id, lease FROM gates WHERE state = ?1 ORDER BY created_at, id";
+        self.rows("gates", sql, &[GateState::Pending.store()], |row| {
+            Ok((load(row, 0, "gates", "id")?, load(row, 1, "gates", "lease")?))
+        })
+    }
+
+    /// Number of gates that wait.
+    pub fn gates_waiting_count(&self) -> Result<u64, LedgerError> {
+        let sql = "SELECT count(*) FROM gates WHERE state = ?1";
+        let count = self.rows("gates", sql, &[GateState::Pending.store()], |row| load(row, 0, "gates", "state"))?;
+        Ok(count.into_iter().next().unwrap_or(0))
+    }
+
     /// Gates of a run, oldest first.
     pub fn gates_of_run(&self, run: RunId) -> Result<Vec<GateRow>, LedgerError> {
         self.select("WHERE run = ?1 ORDER BY created_at, id", &[run.store()])

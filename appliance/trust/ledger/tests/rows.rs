@@ -12,7 +12,7 @@ use nas_trust_core::clock::BootId;
 use nas_trust_core::gate::GateState;
 use nas_trust_core::lease_time::LeaseClock;
 use nas_trust_core::read_manifest::{ReadManifest, Version};
-use nas_types::id::LeaseId;
+use nas_types::id::{GateId, LeaseId};
 use nas_types::path::TreePath;
 use nas_types::time::Timestamp;
 use sample::{T, World, oid, open};
@@ -45,6 +45,35 @@ fn check(ledger: &Ledger, w: &World) {
             assert_eq!(r.gates_of_run(w.run.id)?, r.gates(None, 10)?);
             assert_eq!(r.branches_kept()?, std::slice::from_ref(&w.branch));
             assert_eq!(r.runs(10)?, std::slice::from_ref(&w.run));
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// Goal: what has to see every gate that waits sees them all, also more than one listing returns, and no gate that was decided.
+#[test]
+fn more_gates_wait_than_a_listing_returns() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(dir.path());
+    let w = World::new(3);
+    let total = u64::from(nas_ledger::LIST_ROWS_MAX) + 5;
+    let at = |n: u64| Timestamp(w.gate.created_at.0 + 1 + i64::try_from(n).unwrap());
+    let made: Vec<GateRow> =
+        (0..total).map(|n| GateRow { id: GateId::random(), created_at: at(n), ..w.gate.clone() }).collect();
+    ledger
+        .write(|tx| -> Done {
+            w.insert(tx)?;
+            made.iter().try_for_each(|gate| tx.insert(gate))?;
+            let denied = GateRow { state: GateState::Denied, ..w.gate.clone() };
+            assert!(tx.decide_gate(&denied)?);
+            Ok(())
+        })
+        .unwrap();
+    let expected: Vec<_> = made.iter().map(|gate| (gate.id, gate.lease)).collect();
+    ledger
+        .read(|r| -> Done {
+            assert_eq!(r.gates_waiting()?, expected);
+            assert_eq!(r.gates_waiting_count()?, total);
             Ok(())
         })
         .unwrap();

@@ -260,9 +260,10 @@ impl Inner {
 
     /// Ends gates that nobody answered (SPEC GATE-3). Nothing ends by age while the clock is in doubt.
     pub(crate) fn expire_gates(&self) -> Result<(), DoorError> {
-        let pending = self.ledger.read(|reader| reader.gates(Some(GateState::Pending), u32::MAX));
+        let waiting = self.ledger.read(|reader| reader.gates_waiting()).map_err(DoorError::Ledger)?;
         let now = self.now();
-        for row in pending.map_err(DoorError::Ledger)? {
+        for (id, _) in waiting {
+            let row = self.ledger.read(|reader| reader.need::<GateRow>(&id)).map_err(DoorError::Ledger)?;
             let core = Gate { state: row.state, digest: row.digest, expires_at: row.expires_at };
             let ruling = gate::decide(&core, now.wall, now.trusted, GateEvent::Tick);
             if ruling == Ruling::Expire {

@@ -3,7 +3,6 @@
 use nas_ledger::{LedgerError, NewRecord};
 use nas_trust_core::clock::Event;
 use nas_trust_core::degradation::{Cause, Level, LoweredBy, VerbClass};
-use nas_trust_core::gate::GateState;
 use nas_types::verb::{BoxDetails, BoxResume, BoxStatus, BoxStatusAnswer, BoxTrustClock};
 
 use super::owner::OWNER;
@@ -84,7 +83,7 @@ impl Door {
         let (pending, owner_ready) = inner
             .ledger
             .read(|reader| {
-                let pending = reader.gates(Some(GateState::Pending), u32::MAX)?.len() as u64;
+                let pending = reader.gates_waiting_count()?;
                 let owner = reader.get::<nas_ledger::PrincipalRow>(&OWNER.to_owned())?;
                 Ok::<_, LedgerError>((pending, owner.is_some_and(|owner| owner.passphrase_hash.is_some())))
             })
