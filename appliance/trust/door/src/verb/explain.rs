@@ -70,7 +70,7 @@ impl DoorVerb for ExplainCommit {
             gate = gate.filter(|gate| door.asked_below(own, gate));
         }
         Ok(Explanation {
-            run: run.map(|run| door.run_info(run)).transpose()?,
+            run: run.map(|run| door.run_info_if_known(run)).transpose()?.flatten(),
             lease: lease.map(|lease| door.inner.lease_info(&lease)),
             gate: gate.map(explained),
             read,

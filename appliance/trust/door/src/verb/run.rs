@@ -76,6 +76,12 @@ impl Door {
     pub(crate) fn run_info(&self, run: nas_types::id::RunId) -> Result<RunInfo, DoorError> {
         self.inner.ledger.read(|reader| reader.need::<RunRow>(&run)).map(info).map_err(DoorError::Ledger)
     }
+
+    /// A run as a commit names it; none when no such run is known, as in the first commit of main.
+    pub(crate) fn run_info_if_known(&self, run: nas_types::id::RunId) -> Result<Option<RunInfo>, DoorError> {
+        let row = self.inner.ledger.read(|reader| reader.get::<RunRow>(&run)).map_err(DoorError::Ledger)?;
+        Ok(row.map(info))
+    }
 }
 
 fn info(row: RunRow) -> RunInfo {

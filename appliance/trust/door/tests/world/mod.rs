@@ -89,6 +89,7 @@ impl World {
     }
 
     /// Starts a run.
+    #[allow(dead_code, reason = "not every test has one")]
     pub(crate) fn run(&self, paths: &[&str], actions: &[Action], ttl_seconds: Option<u64>) -> Held {
         let create = LeaseCreate {
             role: Some("cleo".parse().unwrap()),
