@@ -15,6 +15,7 @@ use axum::response::Response;
 use nas_types::id::RequestId;
 
 use crate::error::ApiError;
+use crate::limits::CLIENT_REQUEST_ID_BYTES_MAX;
 
 /// Address of the other end of the connection, put there by `connection`.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +39,7 @@ pub(crate) async fn around(State(names): State<Arc<[String]>>, mut request: Requ
     let method = request.method().clone();
     let path: String = request.uri().path().chars().take(LOGGED_PATH_BYTES_MAX).collect();
     let peer = request.extensions().get::<Peer>().copied();
+    let theirs = client_request_id(request.headers()).cloned();
 
     let mut response = match check_host(request.headers(), &names) {
         Ok(()) => next.run(request).await,
@@ -48,6 +50,9 @@ pub(crate) async fn around(State(names): State<Arc<[String]>>, mut request: Requ
         HeaderName::from_static("x-request-id"),
         HeaderValue::from_str(&id.to_string()).expect("because a request id is ASCII"),
     );
+    if let Some(theirs) = &theirs {
+        headers.insert(HeaderName::from_static("x-client-request-id"), theirs.clone());
+    }
     // The documents that are for everybody say themselves how long they hold.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -58,6 +63,7 @@ pub(crate) async fn around(State(names): State<Arc<[String]>>, mut request: Requ
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     tracing::info!(
         request = %id,
+        client_request = theirs.as_ref().and_then(|theirs| theirs.to_str().ok()).unwrap_or("-"),
         peer = %peer.map_or_else(|| "-".to_owned(), |p| p.ip().to_string()),
         %method,
         path,
@@ -66,6 +72,14 @@ pub(crate) async fn around(State(names): State<Arc<[String]>>, mut request: Requ
         "http"
     );
     response
+}
+
+/// The id that the client gave its request, when it is one that a log can hold: letters, digits, `.`, `_` and `-`.
+fn client_request_id(headers: &HeaderMap) -> Option<&HeaderValue> {
+    headers.get("x-request-id").filter(|id| {
+        let legal = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        (1..=CLIENT_REQUEST_ID_BYTES_MAX).contains(&id.len()) && id.as_bytes().iter().all(legal)
+    })
 }
 
 /// Is the request meant for us, and not sent by a foreign page?

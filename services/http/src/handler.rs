@@ -1,7 +1,8 @@
 //! What happens to one request: who calls, reading the body, one call of the Door on a bounded pool.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use axum::Json;
 use axum::body::Body;
@@ -13,10 +14,11 @@ use nas_types::id::RequestId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::body::{drain, read_json};
-use crate::control::Control;
+use crate::control::{Control, Share};
 use crate::error::ApiError;
 use crate::guard::{Peer, bearer, check_content_type};
 use crate::limits::Options;
+use crate::rate::{Allowance, Payer, Rates};
 use crate::routes::request_id;
 use crate::workers::Workers;
 
@@ -25,17 +27,47 @@ pub(crate) struct Shared<C> {
     pub(crate) control: Arc<C>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) imports: Arc<Semaphore>,
+    pub(crate) rates: Arc<Rates>,
 }
 
 impl<C> Shared<C> {
     pub(crate) fn new(control: Arc<C>, options: &Options) -> Self {
-        Self { control, workers: Workers::new(options), imports: Arc::new(Semaphore::new(options.imports_max)) }
+        Self {
+            control,
+            workers: Workers::new(options),
+            imports: Arc::new(Semaphore::new(options.imports_max)),
+            rates: Arc::new(Rates::new(options.rate_owner, options.rate_per_run, options.rate_per_address)),
+        }
     }
 }
 
 impl<C> Clone for Shared<C> {
     fn clone(&self) -> Self {
-        Self { control: self.control.clone(), workers: self.workers.clone(), imports: self.imports.clone() }
+        Self {
+            control: self.control.clone(),
+            workers: self.workers.clone(),
+            imports: self.imports.clone(),
+            rates: self.rates.clone(),
+        }
+    }
+}
+
+impl<C: Control> Shared<C> {
+    /// Who calls, after a call was taken from the bucket of whoever it is. Blocks.
+    pub(crate) fn admit(&self, from: &Sender, allowance: &OnceLock<Allowance>) -> Result<C::Caller, DoorError> {
+        let address = Payer::Address(from.peer);
+        let caller = match self.control.authenticate(from.token.as_deref(), from.peer) {
+            Ok(caller) => caller,
+            // Guessing costs a call too.
+            Err(error) => return Err(self.rates.take(address, Instant::now()).err().unwrap_or(error)),
+        };
+        let payer = match self.control.share(&caller) {
+            Share::Nobody => address,
+            share @ (Share::Owner | Share::Run(_)) => Payer::Known(share),
+        };
+        let left = self.rates.take(payer, Instant::now())?;
+        allowance.get_or_init(|| left);
+        Ok(caller)
     }
 }
 
@@ -45,25 +77,32 @@ pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-rep
 /// One verb.
 pub(crate) async fn handle<C: Control, V: DoorVerb>(State(shared): State<Shared<C>>, request: Request) -> Response {
     let id = request_id(&request);
-    match try_handle::<C, V>(&shared, request, id).await {
+    let allowance = Arc::new(OnceLock::new());
+    let mut response = match try_handle::<C, V>(&shared, request, id, &allowance).await {
         Ok(Answered { answer, replayed: false }) => Json(answer).into_response(),
         Ok(Answered { answer, replayed: true }) => ([(REPLAYED, "true")], Json(answer)).into_response(),
         Err(error) => error.respond(id),
+    };
+    if let Some(allowance) = allowance.get() {
+        allowance.tell(&mut response);
     }
+    response
 }
 
 async fn try_handle<C: Control, V: DoorVerb>(
     shared: &Shared<C>,
     request: Request,
     id: RequestId,
+    allowance: &Arc<OnceLock<Allowance>>,
 ) -> Result<Answered<V::Answer>, ApiError> {
     let (from, body) = accept(request, "application/json").await?;
     let (verb, key): (V, _) = read_json(body).await?;
     let permit = shared.workers.take()?;
-    let (control, workers) = (shared.control.clone(), shared.workers.clone());
+    let (shared, allowance) = (shared.clone(), allowance.clone());
     blocking(permit, id, move || {
-        let caller = control.authenticate(from.token.as_deref(), from.peer)?;
-        let _held = workers.keep(control.share(&caller))?;
+        let caller = shared.admit(&from, &allowance)?;
+        let control = &shared.control;
+        let _held = shared.workers.keep(control.share(&caller))?;
         let Some(key) = key else {
             return control.call(&caller, verb).map(|answer| Answered { answer, replayed: false });
         };

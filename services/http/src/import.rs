@@ -6,6 +6,7 @@
 //! and never a clean end.
 
 use std::io::{self, Read};
+use std::sync::OnceLock;
 
 use axum::Json;
 use axum::body::Body;
@@ -81,11 +82,11 @@ async fn try_import<C: Control>(shared: &Shared<C>, request: Request, id: Reques
         let (line, rest) = read_line(&mut body).await?;
         let import: TreeImport = parse_json(&line)?;
         let permit = shared.imports.clone().try_acquire_owned().map_err(|_| ApiError::busy())?;
-        let control = shared.control.clone();
+        let shared = shared.clone();
         let (sender, receiver) = mpsc::channel(IMPORT_PIECES_MAX);
         let act = blocking(permit, id, move || {
-            let caller = control.authenticate(from.token.as_deref(), from.peer)?;
-            control.tree_import(&caller, import, &mut StreamReader::new(receiver))
+            let caller = shared.admit(&from, &OnceLock::new())?;
+            shared.control.tree_import(&caller, import, &mut StreamReader::new(receiver))
         });
         let (outcome, ()) = tokio::join!(act, forward(&mut body, rest, sender));
         outcome

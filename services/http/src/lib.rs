@@ -5,6 +5,7 @@
 //! - [`routes`](ROUTES): the one table of verbs; each gets the same handler.
 //! - `handler`: what happens to one request: who calls, reading the body, the bounded call of the Door.
 //! - `workers`: who gets one: a cap for each run, a part that is the owner's.
+//! - `rate`: how many calls a run, the owner, an address without a token may make.
 //! - `import`: the one verb with a streamed body: a line of JSON, then a tar stream as a blocking `Read`.
 //! - `guard`: what is refused before a verb is looked at (foreign hosts and origins), and the log line.
 //! - `error`: every failure as a status, a code and a sentence.
@@ -25,11 +26,12 @@ mod import;
 mod limits;
 #[cfg(test)]
 mod openapi;
+mod rate;
 mod routes;
 mod workers;
 
 pub use connection::serve;
-pub use limits::Options;
+pub use limits::{Options, Rate};
 pub use routes::{ROUTES, ROUTES_STREAMED};
 
 #[cfg(test)]

@@ -28,6 +28,20 @@ pub(crate) const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
 /// What a client is told to wait when all workers are busy.
 pub(crate) const BUSY_RETRY_SECONDS: u64 = 1;
 
+/// Buckets of calls that are remembered at the same time.
+pub(crate) const RATE_BUCKETS_MAX: usize = 4096;
+/// Longest request id of a client that is logged and given back.
+pub(crate) const CLIENT_REQUEST_ID_BYTES_MAX: usize = 64;
+
+/// How many calls one may make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// Calls per second in the long run.
+    pub per_second: u32,
+    /// Calls at once after a rest.
+    pub burst: u32,
+}
+
 /// What the operator chooses.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -42,6 +56,12 @@ pub struct Options {
     pub calls_owner_share: usize,
     /// Verbs of one run, or of all callers without a token, that run at the same time.
     pub calls_per_run_max: usize,
+    /// Calls of the owner. Far above what a person needs: it stops a program that went wild.
+    pub rate_owner: Rate,
+    /// Calls of one run.
+    pub rate_per_run: Rate,
+    /// Calls without a token, or with a wrong one, from one address.
+    pub rate_per_address: Rate,
     /// Imports that run at the same time.
     pub imports_max: usize,
 }
@@ -54,6 +74,9 @@ impl Default for Options {
             calls_max: 32,
             calls_owner_share: 8,
             calls_per_run_max: 8,
+            rate_owner: Rate { per_second: 2000, burst: 10_000 },
+            rate_per_run: Rate { per_second: 200, burst: 2000 },
+            rate_per_address: Rate { per_second: 50, burst: 1000 },
             imports_max: 2,
         }
     }

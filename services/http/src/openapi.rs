@@ -76,6 +76,8 @@ impl Document {
                 "headers": {
                     "x-request-id": { "$ref": "#/components/headers/x-request-id" },
                     "idempotency-replayed": { "$ref": "#/components/headers/idempotency-replayed" },
+                    "ratelimit": { "$ref": "#/components/headers/ratelimit" },
+                    "ratelimit-policy": { "$ref": "#/components/headers/ratelimit-policy" },
                 },
                 "content": { "application/json": { "schema": answer } },
             }),
@@ -140,6 +142,14 @@ impl Document {
                     "idempotency-replayed": {
                         "description": "The answer is that of an earlier call under the same idempotency_key; nothing was done now.",
                         "schema": { "const": "true" },
+                    },
+                    "ratelimit": {
+                        "description": "Calls left (r) and seconds until all are there again (t); draft-ietf-httpapi-ratelimit-headers.",
+                        "schema": { "type": "string", "pattern": "^\"calls\";r=[0-9]+;t=[0-9]+$" },
+                    },
+                    "ratelimit-policy": {
+                        "description": "Calls at once after a rest (q), which come back in as many seconds (w).",
+                        "schema": { "type": "string", "pattern": "^\"calls\";q=[0-9]+;w=[0-9]+$" },
                     },
                     "retry-after": {
                         "description": "Seconds to wait before the same call is worth another try (RFC 9110, 10.2.3).",

@@ -18,7 +18,7 @@ use crate::connection::serve_control;
 use crate::control::{Control, Share};
 use crate::discovery::DOCUMENTS;
 use crate::error::ApiError;
-use crate::limits::{IMPORT_LINE_BYTES_MAX, JSON_BYTES_MAX, Options};
+use crate::limits::{IMPORT_LINE_BYTES_MAX, JSON_BYTES_MAX, Options, Rate};
 use crate::{ROUTES, ROUTES_STREAMED};
 
 type Answer = dyn Fn(&str, Option<&str>, Value) -> Result<Value, DoorError> + Send + Sync;
@@ -205,6 +205,47 @@ async fn an_answer_has_its_headers_and_the_token_is_handed_on() {
         assert!(reply.head.contains(header), "{header} is missing in {}", reply.head);
     }
     assert_eq!(send(&server, "GET /healthz", "", b"").await.status, 200);
+}
+
+/// Goal: who floods is told to wait; the owner at the same address is not, and everybody sees what is left.
+#[tokio::test]
+async fn rates() {
+    let few = Rate { per_second: 1, burst: 2 };
+    let options = Options { rate_per_run: few, rate_per_address: few, ..Options::default() };
+    let server = start(options, status_answer).await;
+    let headers = |token: &str| format!("{JSON}authorization: Bearer {token}\r\n");
+    let (a, b, wrong, owner) =
+        (headers("run_aaaaaaaaaaaa"), headers("run_bbbbbbbbbbbb"), headers("wrong"), headers("owner"));
+    let call = |headers| send(&server, "POST /v1/box/status", headers, b"{}");
+    // Time passes on a busy machine: a bucket that gets a call per second is empty after some, whenever that is.
+    for (flood, status) in [(&a, 200), (&wrong, 401)] {
+        let refused = loop {
+            let reply = call(flood).await;
+            if reply.status != status {
+                break reply;
+            }
+        };
+        assert_eq!((refused.status, refused.code().as_str()), (429, "busy"));
+        assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
+    }
+    for other in [&b, &owner] {
+        let reply = call(other).await;
+        assert_eq!(reply.status, 200, "another's flood is paid by this one: {}", reply.body);
+        assert!(reply.head.contains("ratelimit: \"calls\";r="), "{}", reply.head);
+        assert!(reply.head.contains("ratelimit-policy: \"calls\";q="), "{}", reply.head);
+    }
+}
+
+/// Goal: a client finds its own id beside ours; what could break a log line or a header is not given back.
+#[tokio::test]
+async fn a_clients_request_id() {
+    let server = start(Options::default(), status_answer).await;
+    for (id, kept) in [("job-7.step_2", true), ("two words", false), ("\"x\"", false), (&"x".repeat(65), false)] {
+        let reply = send(&server, "POST /v1/box/status", &format!("{JSON}x-request-id: {id}\r\n"), b"{}").await;
+        assert_eq!(reply.status, 200);
+        assert_eq!(reply.head.contains(&format!("x-client-request-id: {id}")), kept, "{}", reply.head);
+        assert!(reply.head.contains("x-request-id: req_"), "{}", reply.head);
+    }
 }
 
 /// Goal: a key goes beside the fields of a verb, never to the verb; a bad one and one without a token are said to be so.

@@ -14,7 +14,7 @@ use crate::program::{self, succeeds};
 const FOR_DEMO: [&str; 4] = ["gcc", "libc6-dev", "mount", "btrfs-progs"];
 
 /// What building and testing need, and what for.
-const PACKAGES: [(&str, &str); 14] = [
+const PACKAGES: [(&str, &str); 15] = [
     ("gcc", "compiles the bundled SQLite"),
     ("libc6-dev", "its headers"),
     ("git", "the Git interface and the benchmarks' yardstick"),
@@ -29,6 +29,7 @@ const PACKAGES: [(&str, &str); 14] = [
     ("xz-utils", "unpacks its kernel modules"),
     ("zstd", "unpacks its kernel modules"),
     ("strace", "shows what a test's server asks the kernel for"),
+    ("python3-venv", "installs schemathesis, which tests the HTTP API"),
 ];
 
 /// `cargo xtask setup`.

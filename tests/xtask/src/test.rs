@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
 use crate::program::{cargo, run as run_program, succeeds, target_dir};
-use crate::{demo, setup};
+use crate::{demo, schemathesis, setup};
 
 /// Arguments of `cargo xtask test`.
 #[derive(Debug, Args)]
@@ -42,6 +42,8 @@ enum Stage {
     Powerloss,
     /// The whole box with real clients.
     E2e,
+    /// Requests made from the OpenAPI document find no 5xx and no answer that is not in it.
+    Api,
     /// The overnight run, once.
     Demo,
 }
@@ -97,6 +99,7 @@ impl Stage {
             Self::Guest => "guest",
             Self::Powerloss => "powerloss",
             Self::E2e => "e2e",
+            Self::Api => "api",
             Self::Demo => "demo",
         }
     }
@@ -118,6 +121,7 @@ impl Stage {
             Self::Guest => run_tests(&["--package", GUEST]),
             Self::Powerloss => run_tests(&["--package", POWERLOSS]),
             Self::E2e => run_tests(&["--package", E2E]),
+            Self::Api => schemathesis::check(),
             Self::Demo => demo_once(),
         }
     }

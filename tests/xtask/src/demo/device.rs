@@ -17,7 +17,7 @@ use crate::program::{cargo, run, target_dir};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running box.
-pub(super) struct Device {
+pub(crate) struct Device {
     data: PathBuf,
     nas: PathBuf,
     nasd: Child,
@@ -27,7 +27,7 @@ pub(super) struct Device {
 
 impl Device {
     /// Builds, starts nasd on `data` and signs the owner in.
-    pub(super) fn start(data: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(data: &Path) -> anyhow::Result<Self> {
         run(&mut cargo(["build", "--locked", "--package", "nasd", "--package", "nas"]))?;
         std::fs::create_dir_all(data).with_context(|| format!("making {}", data.display()))?;
         let data = data.canonicalize()?;
@@ -85,32 +85,39 @@ impl Device {
         self.show(&["owner", "init", "--bootstrap-file", &bootstrap, "--passphrase-file", &file]).map(drop)
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.http)
     }
 
-    pub(super) fn nfs(&self) -> &str {
+    pub(crate) fn nfs(&self) -> &str {
         &self.nfs
     }
 
-    pub(super) fn nas(&self) -> &Path {
+    pub(crate) fn nas(&self) -> &Path {
         &self.nas
     }
 
-    pub(super) fn state_dir(&self) -> PathBuf {
+    pub(crate) fn state_dir(&self) -> PathBuf {
         self.data.join("demo-state")
     }
 
-    pub(super) fn data(&self) -> &Path {
+    /// The owner's token, as the CLI keeps it for its one box.
+    pub(crate) fn owner_token(&self) -> anyhow::Result<String> {
+        let boxes = self.state_dir().join("boxes");
+        let state = std::fs::read_dir(&boxes)?.next().context("the CLI knows no box")??;
+        Ok(std::fs::read_to_string(state.path().join("owner.token"))?)
+    }
+
+    pub(crate) fn data(&self) -> &Path {
         &self.data
     }
 
-    pub(super) fn passphrase_file(&self) -> PathBuf {
+    pub(crate) fn passphrase_file(&self) -> PathBuf {
         self.data.join("demo.passphrase")
     }
 
     /// How to stop nasd, which goes on.
-    pub(super) fn leave_running(&self) -> String {
+    pub(crate) fn leave_running(&self) -> String {
         let pool = self.data.join("pool");
         let kill = format!("kill {}", self.nasd.id());
         if self.pool_is_mounted() { format!("{kill}; sleep 2; umount {}", pool.display()) } else { kill }
@@ -133,7 +140,7 @@ impl Device {
     }
 
     /// Runs the CLI as a person would, shows what it says, and returns it.
-    pub(super) fn show(&self, arguments: &[&str]) -> anyhow::Result<String> {
+    pub(crate) fn show(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let quoted =
             arguments.iter().map(|a| if a.contains([' ', '*']) { format!("\"{a}\"") } else { (*a).to_owned() });
         println!("$ nas {}", quoted.collect::<Vec<_>>().join(" "));
@@ -146,7 +153,7 @@ impl Device {
     }
 
     /// Runs the CLI for its JSON.
-    pub(super) fn json(&self, arguments: &[&str]) -> anyhow::Result<serde_json::Value> {
+    pub(crate) fn json(&self, arguments: &[&str]) -> anyhow::Result<serde_json::Value> {
         let output = self.command(&[&["--json"], arguments].concat()).output().context("starting nas")?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         ensure!(output.status.success(), "'nas {}' failed: {}", arguments.join(" "), json_text(&said));
@@ -154,7 +161,7 @@ impl Device {
     }
 
     /// A directory below `/shared` that main does not have yet.
-    pub(super) fn free_directory(&self) -> anyhow::Result<String> {
+    pub(crate) fn free_directory(&self) -> anyhow::Result<String> {
         let listing = self.json(&["tree", "list", "/shared"])?;
         let taken: Vec<_> =
             listing["entries"].as_array().into_iter().flatten().filter_map(|e| e["path"].as_str()).collect();
@@ -163,7 +170,7 @@ impl Device {
     }
 
     /// Ends nasd and takes its pool off the mount table.
-    pub(super) fn stop(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
         let pid = rustix::process::Pid::from_child(&self.nasd);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).context("stopping nasd")?;
         let started = Instant::now();
@@ -190,6 +197,6 @@ fn free_or_any(port: u16) -> anyhow::Result<String> {
 }
 
 /// The beginning of a program's output, for an error message.
-pub(super) fn json_text(text: &str) -> String {
+pub(crate) fn json_text(text: &str) -> String {
     text.trim().chars().take(500).collect()
 }

@@ -4,7 +4,7 @@
 //! the kernel's NFS client where there is one, else the user-space client. Every step checks what it shows; the first
 //! one that does not hold ends the run and names itself.
 
-mod device;
+pub(crate) mod device;
 mod hands;
 
 use std::path::{Path, PathBuf};
