@@ -4,7 +4,7 @@
 //! - [`record`]: one record, its canonical bytes, its hash.
 //! - [`rows`]: the other rows (principals, runs, leases, gates, …) as plain structs.
 //! - [`Ledger`]: open, [`Ledger::write`] (durable when it returns, group-committed), [`Ledger::read`].
-//! - [`Tx`] and [`Reader`]: the typed methods inside these two.
+//! - [`Tx`] and [`Reader`]: the typed methods inside these two; `listing`: those that give pages.
 //! - [`verify`]: recomputing the chain from the stored bytes.
 //! - [`anchor`]: the head kept outside the database, so that a cut tail is found.
 //! - [`ballast`]: space set aside so that denying and recovery can be written on a full disk.
@@ -17,6 +17,7 @@ pub mod ballast;
 mod column;
 mod error;
 mod ledger;
+mod listing;
 pub mod record;
 pub mod rows;
 mod schema;
@@ -26,6 +27,7 @@ pub mod verify;
 pub use anchor::Anchor;
 pub use error::LedgerError;
 pub use ledger::{Ledger, Options, Stats};
+pub use listing::GateFilter;
 pub use record::{Appended, Head, NewRecord, Phase, Record};
 pub use rows::*;
 pub use tx::{Advanced, LIST_ROWS_MAX, Reader, Tx};

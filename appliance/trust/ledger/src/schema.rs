@@ -21,7 +21,7 @@ pub(crate) struct Formats {
 }
 
 /// This program.
-pub(crate) const CURRENT: Formats = Formats { format: 3, needs: 1, upgrades: &[TREES, ANSWERS] };
+pub(crate) const CURRENT: Formats = Formats { format: 4, needs: 1, upgrades: &[TREES, ANSWERS, LISTINGS] };
 
 /// Format 2: unprotected trees.
 const TREES: &str = "
@@ -36,6 +36,16 @@ CREATE TABLE kept_answers (
 ) STRICT;
 CREATE INDEX kept_answers_by_holder ON kept_answers (holder);
 CREATE INDEX kept_answers_by_age ON kept_answers (made_at);";
+
+/// Format 4: indexes for listings by pages. The keys are in them: they end the order.
+const LISTINGS: &str = "
+CREATE INDEX runs_by_start ON runs (started_at, id);
+CREATE INDEX runs_by_role ON runs (role, started_at, id);
+CREATE INDEX leases_by_age ON leases (created_at, id);
+CREATE INDEX leases_usable_by_age ON leases (created_at, id) WHERE state = 'active' AND remaining_ms > 0;
+CREATE INDEX gates_by_age ON gates (created_at, id);
+CREATE INDEX gates_in_state_by_age ON gates (state, created_at, id);
+CREATE INDEX gates_of_run_by_age ON gates (run, created_at, id);";
 
 /// Marks an SQLite file as a ledger ("NASL").
 const APPLICATION_ID: i64 = 0x4E41_534C;
@@ -214,16 +224,17 @@ mod tests {
     use super::*;
 
     const NEXT: Formats = Formats {
-        format: 4,
+        format: 5,
         needs: 1,
         upgrades: &[
             TREES,
             ANSWERS,
+            LISTINGS,
             "ALTER TABLE runs ADD COLUMN budget INTEGER; CREATE TABLE labels (path TEXT PRIMARY KEY) STRICT;",
         ],
     };
     const LATER: Formats =
-        Formats { format: 5, needs: 5, upgrades: &[TREES, ANSWERS, NEXT.upgrades[2], "DROP TABLE labels;"] };
+        Formats { format: 6, needs: 6, upgrades: &[TREES, ANSWERS, LISTINGS, NEXT.upgrades[3], "DROP TABLE labels;"] };
 
     fn open(path: &Path, known: &Formats) -> Result<Connection, LedgerError> {
         let conn = Connection::open(path).map_err(LedgerError::sql("test"))?;
@@ -249,25 +260,25 @@ mod tests {
         };
         assert_eq!(append().seq, 1);
         let conn = open(&path, &NEXT).unwrap();
-        assert_eq!(formats(&conn), (4, 1));
+        assert_eq!(formats(&conn), (5, 1));
         conn.execute("INSERT INTO labels VALUES ('/a')", []).unwrap();
         drop(conn);
         // The copy is the ledger as it was.
-        let copy = dir.path().join("ledger.db.format-3");
-        assert_eq!(formats(&Connection::open(&copy).unwrap()), (3, 1));
+        let copy = dir.path().join("ledger.db.format-4");
+        assert_eq!(formats(&Connection::open(&copy).unwrap()), (4, 1));
         assert_eq!(crate::verify_file(&copy, None).unwrap().count, 1);
 
         let head = append();
         assert_eq!(head.seq, 2);
         assert!(crate::verify_file(&path, Some(head)).unwrap().is_ok());
         let conn = open(&path, &NEXT).unwrap();
-        assert_eq!(formats(&conn), (4, 1));
+        assert_eq!(formats(&conn), (5, 1));
         assert_eq!(conn.query_row("SELECT count(*) FROM labels", [], |r| r.get::<_, i64>(0)).unwrap(), 1);
         drop(conn);
 
         drop(open(&path, &LATER).unwrap());
         let error = crate::Ledger::open(&path, crate::Options { ballast_bytes: 0 }).unwrap_err();
-        assert!(matches!(error, LedgerError::TooNew { format: 5, needs: 5, known: 3 }), "{error:?}");
+        assert!(matches!(error, LedgerError::TooNew { format: 6, needs: 6, known: 4 }), "{error:?}");
         assert!(error.to_string().contains("newer program"));
     }
 
@@ -288,16 +299,16 @@ mod tests {
     #[test]
     fn failed_upgrade() {
         const BROKEN: Formats = Formats {
-            format: 4,
+            format: 5,
             needs: 1,
-            upgrades: &[TREES, ANSWERS, "CREATE TABLE extra (x) ; CREATE TABLE runs (x);"],
+            upgrades: &[TREES, ANSWERS, LISTINGS, "CREATE TABLE extra (x) ; CREATE TABLE runs (x);"],
         };
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ledger.db");
         drop(open(&path, &CURRENT).unwrap());
         assert!(open(&path, &BROKEN).is_err());
         let conn = open(&path, &CURRENT).unwrap();
-        assert_eq!(formats(&conn), (3, 1));
+        assert_eq!(formats(&conn), (4, 1));
         assert!(conn.prepare("SELECT * FROM extra").is_err());
     }
 }

@@ -14,13 +14,11 @@ use rusqlite::{Connection, params_from_iter};
 
 use crate::column::{Column, Row, load};
 use crate::record::{self, Appended, DAY_MS, Head, NewRecord, Phase, Record};
-use crate::rows::{
-    BranchRow, GateRow, GenerationRow, LeaseRow, MountRow, ReadManifestRow, RefusalCount, RingEntry, RunRow,
-};
+use crate::rows::{BranchRow, GateRow, GenerationRow, LeaseRow, MountRow, ReadManifestRow, RefusalCount, RingEntry};
 use crate::{LedgerError, error};
 
-/// Most rows one listing returns.
-pub const LIST_ROWS_MAX: u32 = 1000;
+/// Most rows one listing returns: a page of the API, and the row that tells of a next one.
+pub const LIST_ROWS_MAX: u32 = 1001;
 
 /// The newest record, for the next append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,12 +91,12 @@ impl Reader<'_> {
         self.select(&format!("ORDER BY \"{}\"", R::KEY), &[])
     }
 
-    fn select<R: Row>(&self, tail: &str, values: &[Value]) -> Result<Vec<R>, LedgerError> {
+    pub(crate) fn select<R: Row>(&self, tail: &str, values: &[Value]) -> Result<Vec<R>, LedgerError> {
         let sql = format!("SELECT {} FROM {} {tail}", columns::<R>(), R::TABLE);
         self.rows(R::TABLE, &sql, values, R::from_row)
     }
 
-    fn rows<T>(
+    pub(crate) fn rows<T>(
         &self,
         doing: &'static str,
         sql: &str,
@@ -210,16 +208,6 @@ impl Reader<'_> {
         self.select(tail, &[lease.store()])
     }
 
-    /// Runs, newest first.
-    pub fn runs(&self, limit: u32) -> Result<Vec<RunRow>, LedgerError> {
-        self.select("ORDER BY started_at DESC, id LIMIT ?1", &[limit.min(LIST_ROWS_MAX).store()])
-    }
-
-    /// Leases, newest first.
-    pub fn leases(&self, limit: u32) -> Result<Vec<LeaseRow>, LedgerError> {
-        self.select("ORDER BY created_at DESC, id LIMIT ?1", &[limit.min(LIST_ROWS_MAX).store()])
-    }
-
     /// Mounts that have not ended.
     pub fn mounts_live(&self) -> Result<Vec<MountRow>, LedgerError> {
         self.select("WHERE ended_at IS NULL ORDER BY id", &[])
@@ -228,17 +216,6 @@ impl Reader<'_> {
     /// Mounts of a lease, oldest first.
     pub fn mounts_of_lease(&self, lease: LeaseId) -> Result<Vec<MountRow>, LedgerError> {
         self.select("WHERE lease = ?1 ORDER BY created_at, id", &[lease.store()])
-    }
-
-    /// Gates, newest first; only those in `state` if given.
-    pub fn gates(&self, state: Option<GateState>, limit: u32) -> Result<Vec<GateRow>, LedgerError> {
-        let limit = limit.min(LIST_ROWS_MAX).store();
-        match state {
-            Some(state) => {
-                self.select("WHERE state = ?1 ORDER BY created_at DESC, id LIMIT ?2", &[state.store(), limit])
-            }
-            None => self.select("ORDER BY created_at DESC, id LIMIT ?1", &[limit]),
-        }
     }
 
     /// Every gate that waits, with the lease that asked, oldest first. Their cards are not read: there may be any number of them.

@@ -5,14 +5,14 @@
 mod sample;
 
 use nas_ledger::{
-    Advanced, GateRow, GenerationRow, Head, LeaseRow, LeaseState, Ledger, LedgerError, NewRecord, Options,
+    Advanced, GateFilter, GateRow, GenerationRow, Head, LeaseRow, LeaseState, Ledger, LedgerError, NewRecord, Options,
     PrincipalRow, ReadManifestRow, RefusalCount, RingEntry, RunRow, TokenKind, TokenRow,
 };
 use nas_trust_core::clock::BootId;
 use nas_trust_core::gate::GateState;
 use nas_trust_core::lease_time::LeaseClock;
 use nas_trust_core::read_manifest::{ReadManifest, Version};
-use nas_types::id::{GateId, LeaseId};
+use nas_types::id::{GateId, LeaseId, RunId};
 use nas_types::path::TreePath;
 use nas_types::time::Timestamp;
 use sample::{T, World, oid, open};
@@ -32,6 +32,7 @@ fn rows_survive() {
 }
 
 fn check(ledger: &Ledger, w: &World) {
+    let pending = GateFilter { state: Some(GateState::Pending), run: None };
     ledger
         .read(|r| -> Done {
             assert_eq!(r.get::<PrincipalRow>(&w.agent.id)?.as_ref(), Some(&w.agent));
@@ -41,10 +42,10 @@ fn check(ledger: &Ledger, w: &World) {
             assert_eq!(r.leases_of_run(w.run.id)?, std::slice::from_ref(&w.lease));
             assert_eq!(r.mounts_live()?, std::slice::from_ref(&w.mount));
             assert_eq!(r.mounts_of_lease(w.lease.id)?, std::slice::from_ref(&w.mount));
-            assert_eq!(r.gates(Some(GateState::Pending), 10)?, std::slice::from_ref(&w.gate));
-            assert_eq!(r.gates_of_run(w.run.id)?, r.gates(None, 10)?);
+            assert_eq!(r.gates(pending, None, 10)?, std::slice::from_ref(&w.gate));
+            assert_eq!(r.gates_of_run(w.run.id)?, r.gates(GateFilter::default(), None, 10)?);
             assert_eq!(r.branches_kept()?, std::slice::from_ref(&w.branch));
-            assert_eq!(r.runs(10)?, std::slice::from_ref(&w.run));
+            assert_eq!(r.runs(None, None, 10)?, std::slice::from_ref(&w.run));
             Ok(())
         })
         .unwrap();
@@ -77,6 +78,71 @@ fn more_gates_wait_than_a_listing_returns() {
             Ok(())
         })
         .unwrap();
+}
+
+/// Goal: pages hold every row once, newest first, also when many rows have the same time and when a row changes its state
+/// between two pages.
+#[test]
+fn listings_page_through_everything() {
+    const MANY: i64 = 2_300;
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(dir.path());
+    let w = World::new(1);
+    let many = |tx: &mut nas_ledger::Tx<'_>| -> Done {
+        w.insert(tx)?;
+        for n in 0..MANY {
+            let at = T.plus_ms(n / 7);
+            let role = if n % 2 == 0 { "cleo" } else { "ada" };
+            tx.insert(&RunRow { id: RunId::random(), role: role.parse().unwrap(), started_at: at, ..w.run.clone() })?;
+            let token_hash = *blake3::hash(&n.to_le_bytes()).as_bytes();
+            tx.insert(&LeaseRow { id: LeaseId::random(), token_hash, created_at: at, ..w.lease.clone() })?;
+            tx.insert(&GateRow { id: GateId::random(), created_at: at, ..w.gate.clone() })?;
+        }
+        Ok(())
+    };
+    ledger.write(many).unwrap();
+    let total = MANY as usize + 1;
+    let ada = "ada".parse().unwrap();
+    let of_role = paged(|after| ledger.read(|r| r.runs(Some(&ada), after, 100)).unwrap());
+    assert_eq!((of_role.len(), of_role.iter().all(|run| run.role == ada)), (MANY as usize / 2, true));
+    let runs = paged(|after| ledger.read(|r| r.runs(None, after, u32::MAX)).unwrap());
+    assert!(
+        runs.len() == total
+            && runs.windows(2).all(|w| (w[0].started_at, w[0].id.to_string()) > (w[1].started_at, w[1].id.to_string()))
+    );
+    let leases = paged(|after| ledger.read(|r| r.leases(true, after, 999)).unwrap());
+    assert_eq!((leases.len(), ledger.read(|r| r.leases(false, None, 5)).unwrap()), (total, leases[..5].to_vec()));
+
+    let pending = GateFilter { state: Some(GateState::Pending), run: Some(w.run.id) };
+    let gates = paged(|after| {
+        let page = ledger.read(|r| r.gates(pending, after, 700)).unwrap();
+        // The one the next page begins after, and one of an earlier page, are decided in between.
+        for gate in page.last().into_iter().chain(page.first()) {
+            let decided = GateRow { state: GateState::Denied, decided_at: Some(T), ..gate.clone() };
+            ledger.write(|tx| tx.decide_gate(&decided)).unwrap();
+        }
+        page
+    });
+    assert!(gates.len() == total && gates.windows(2).all(|w| w[0].created_at >= w[1].created_at));
+    let unknown = ledger.read(|r| r.gates(GateFilter::default(), Some(GateId::random()), 9)).unwrap_err();
+    assert!(matches!(unknown, LedgerError::Missing { table: "gates" }), "{unknown:?}");
+}
+
+/// All pages of a listing, each row once.
+fn paged<R: nas_ledger::Row>(mut page: impl FnMut(Option<R::Key>) -> Vec<R>) -> Vec<R>
+where
+    R::Key: Copy + Ord,
+{
+    let mut rows = Vec::new();
+    loop {
+        let next = page(rows.last().map(|row: &R| *row.key()));
+        if next.is_empty() {
+            let distinct: std::collections::BTreeSet<_> = rows.iter().map(|row| *row.key()).collect();
+            assert_eq!(distinct.len(), rows.len(), "a row is on two pages");
+            return rows;
+        }
+        rows.extend(next);
+    }
 }
 
 /// Goal: keys are unique, references exist, rows to change are there, and each refusal says which table.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use nas_ledger::{GateRow, NewRecord};
+use nas_ledger::{GateFilter, GateRow, NewRecord};
 use nas_trust_core::degradation::VerbClass;
 use nas_trust_core::gate::GateState;
 use nas_types::id::GateId;
@@ -13,7 +13,7 @@ use nas_types::verb::{
     GateAction, GateCard, GateDecision, GateList, GateRisk, GateShow, GateSummary, Gates, ReadSummary,
 };
 
-use super::page;
+use super::ledger_page;
 use crate::authority::descends;
 use crate::caller::Who;
 use crate::inner::Inner;
@@ -33,15 +33,19 @@ impl DoorVerb for GateList {
     const CLASS: VerbClass = VerbClass::Read;
 
     fn run(self, door: &Door, caller: &Caller) -> Result<Gates, DoorError> {
-        let state = (!self.all).then_some(GateState::Pending);
-        let rows = door.inner.ledger.read(|reader| reader.gates(state, u32::MAX)).map_err(DoorError::Ledger)?;
-        let mine = rows.into_iter().filter(|row| match &caller.0 {
-            Who::Owner { .. } => true,
-            Who::Lease(lease) => door.asked_below(lease, row),
-            Who::Anonymous { .. } => false,
-        });
-        let summaries = mine.map(|row| {
-            let summary = GateSummary {
+        let run = match &caller.0 {
+            Who::Lease(lease) => Some(lease.run.id),
+            Who::Owner { .. } | Who::Anonymous { .. } => None,
+        };
+        let wanted = GateFilter { state: (!self.all).then_some(GateState::Pending), run };
+        let list = |after, limit| door.inner.ledger.read(|reader| reader.gates(wanted, after, limit));
+        let (gates, cursor) = ledger_page(self.cursor.as_deref(), self.limit, list, |row: GateRow| {
+            let mine = match &caller.0 {
+                Who::Owner { .. } => true,
+                Who::Lease(lease) => door.asked_below(lease, &row),
+                Who::Anonymous { .. } => false,
+            };
+            mine.then(|| GateSummary {
                 gate: row.id,
                 state: row.state.as_str().to_owned(),
                 branch: row.branch,
@@ -50,10 +54,8 @@ impl DoorVerb for GateList {
                 why: row.why,
                 created_at: row.created_at,
                 expires_at: row.expires_at,
-            };
-            (row.id.to_string(), summary)
-        });
-        let (gates, cursor) = page(summaries, self.cursor.as_deref(), self.limit)?;
+            })
+        })?;
         Ok(Gates { gates, cursor })
     }
 }

@@ -18,6 +18,11 @@ mod trees;
 
 pub(crate) use owner::OWNER;
 
+use std::fmt::Display;
+use std::str::FromStr;
+
+use nas_ledger::{LedgerError, Row};
+
 use crate::DoorError;
 
 /// Most rows of one page, and how many when nothing is said.
@@ -50,4 +55,40 @@ fn page<T>(
         last = Some(key);
     }
     Ok((page, last.filter(|_| rows.next().is_some())))
+}
+
+/// One page of rows that the ledger lists by pages, as `show` shows them; those that it does not show are passed over.
+fn ledger_page<R: Row, T>(
+    cursor: Option<&str>,
+    limit: Option<u32>,
+    list: impl Fn(Option<R::Key>, u32) -> Result<Vec<R>, LedgerError>,
+    show: impl Fn(R) -> Option<T>,
+) -> Result<(Vec<T>, Option<String>), DoorError>
+where
+    R::Key: FromStr + Display + Copy,
+{
+    let most = page_rows(limit)?;
+    let unknown = || DoorError::Invalid { field: "cursor", reason: "give the cursor of an earlier answer".to_owned() };
+    let mut after: Option<R::Key> = cursor.map(|cursor| cursor.parse().map_err(|_| unknown())).transpose()?;
+    let (mut page, mut last) = (Vec::new(), None);
+    loop {
+        let rows = list(after, u32::try_from(most + 1).unwrap_or(u32::MAX)).map_err(|error| match error {
+            LedgerError::Missing { .. } => unknown(),
+            error => DoorError::Ledger(error),
+        })?;
+        let end = rows.len() <= most;
+        for row in rows {
+            let key = *row.key();
+            after = Some(key);
+            let Some(shown) = show(row) else { continue };
+            if page.len() == most {
+                return Ok((page, last));
+            }
+            page.push(shown);
+            last = Some(key.to_string());
+        }
+        if end {
+            return Ok((page, None));
+        }
+    }
 }

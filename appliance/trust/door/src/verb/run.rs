@@ -6,17 +6,15 @@ use nas_trust_core::degradation::VerbClass;
 use nas_types::lease::{BranchName, TreeName};
 use nas_types::verb::{RunEnd, RunInfo, RunList, RunShow, Runs};
 
-use super::page;
+use super::ledger_page;
 use crate::{Caller, Door, DoorError, DoorVerb};
 
 impl DoorVerb for RunList {
     const CLASS: VerbClass = VerbClass::Read;
 
     fn run(self, door: &Door, _caller: &Caller) -> Result<Runs, DoorError> {
-        let rows = door.inner.ledger.read(|reader| reader.runs(u32::MAX)).map_err(DoorError::Ledger)?;
-        let wanted = rows.into_iter().filter(|row| self.role.as_ref().is_none_or(|role| row.role == *role));
-        let (runs, cursor) =
-            page(wanted.map(|row| (row.id.to_string(), info(row))), self.cursor.as_deref(), self.limit)?;
+        let list = |after, limit| door.inner.ledger.read(|reader| reader.runs(self.role.as_ref(), after, limit));
+        let (runs, cursor) = ledger_page(self.cursor.as_deref(), self.limit, list, |row| Some(info(row)))?;
         Ok(Runs { runs, cursor })
     }
 }
