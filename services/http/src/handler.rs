@@ -18,6 +18,7 @@ use crate::control::{Control, Share};
 use crate::error::ApiError;
 use crate::guard::{Peer, bearer, check_content_type};
 use crate::limits::Options;
+use crate::metrics::Metrics;
 use crate::rate::{Allowance, Payer, Rates};
 use crate::routes::request_id;
 use crate::workers::Workers;
@@ -28,6 +29,7 @@ pub(crate) struct Shared<C> {
     pub(crate) workers: Arc<Workers>,
     pub(crate) imports: Arc<Semaphore>,
     pub(crate) rates: Arc<Rates>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl<C> Shared<C> {
@@ -37,6 +39,7 @@ impl<C> Shared<C> {
             workers: Workers::new(options),
             imports: Arc::new(Semaphore::new(options.imports_max)),
             rates: Arc::new(Rates::new(options.rate_owner, options.rate_per_run, options.rate_per_address)),
+            metrics: Arc::default(),
         }
     }
 }
@@ -48,6 +51,7 @@ impl<C> Clone for Shared<C> {
             workers: self.workers.clone(),
             imports: self.imports.clone(),
             rates: self.rates.clone(),
+            metrics: self.metrics.clone(),
         }
     }
 }
@@ -77,6 +81,7 @@ pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-rep
 /// One verb.
 pub(crate) async fn handle<C: Control, V: DoorVerb>(State(shared): State<Shared<C>>, request: Request) -> Response {
     let id = request_id(&request);
+    let started = Instant::now();
     let allowance = Arc::new(OnceLock::new());
     let mut response = match try_handle::<C, V>(&shared, request, id, &allowance).await {
         Ok(Answered { answer, replayed: false }) => Json(answer).into_response(),
@@ -86,6 +91,7 @@ pub(crate) async fn handle<C: Control, V: DoorVerb>(State(shared): State<Shared<
     if let Some(allowance) = allowance.get() {
         allowance.tell(&mut response);
     }
+    shared.metrics.count(V::NAME, response.status(), started.elapsed());
     response
 }
 

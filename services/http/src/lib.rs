@@ -5,6 +5,7 @@
 //! - [`routes`](ROUTES): the one table of verbs; each gets the same handler.
 //! - `handler`: what happens to one request: who calls, reading the body, the bounded call of the Door.
 //! - `workers`: who gets one: a cap for each run, a part that is the owner's.
+//! - `metrics`: Prometheus text for the owner.
 //! - `rate`: how many calls a run, the owner, an address without a token may make.
 //! - `import`: the one verb with a streamed body: a line of JSON, then a tar stream as a blocking `Read`.
 //! - `guard`: what is refused before a verb is looked at (foreign hosts and origins), and the log line.
@@ -24,6 +25,7 @@ mod guard;
 mod handler;
 mod import;
 mod limits;
+mod metrics;
 #[cfg(test)]
 mod openapi;
 mod rate;

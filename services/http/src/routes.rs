@@ -19,6 +19,7 @@ use crate::guard::around;
 use crate::handler::{Shared, handle};
 use crate::import::handle_import;
 use crate::limits::Options;
+use crate::metrics::handle_metrics;
 
 macro_rules! routes {
     ($($verb:ident)*) => {
@@ -69,6 +70,7 @@ pub(crate) fn router<C: Control>(control: Arc<C>, options: &Options) -> Router {
     verbs::<C>()
         .route(concat_path(ROUTES_STREAMED[0]).as_str(), post(handle_import::<C>))
         .route("/healthz", get(async || "ok\n"))
+        .route("/metrics", get(handle_metrics::<C>))
         .merge(documents())
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)

@@ -236,6 +236,44 @@ async fn rates() {
     }
 }
 
+/// Goal: the owner sees what was asked and how it ended, series by series; nobody else sees anything.
+#[tokio::test]
+async fn metrics_are_the_owners() {
+    let server = start(Options::default(), |name, token, request| match name {
+        "record/head" => Err(DoorError::State("not now".into())),
+        _ => status_answer(name, token, request),
+    })
+    .await;
+    let bearer = |token: &str| format!("{JSON}authorization: Bearer {token}\r\n");
+    for _ in 0..3 {
+        send(&server, "POST /v1/box/status", &bearer("owner"), b"{}").await;
+    }
+    send(&server, "POST /v1/record/head", &bearer("owner"), b"{}").await;
+    let seen = send(&server, "GET /metrics", &bearer("owner"), b"").await;
+    assert_eq!(seen.status, 200, "{}", seen.body);
+    let samples: std::collections::BTreeMap<&str, f64> = seen
+        .body
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(series, value)| (series, value.parse().unwrap()))
+        .collect();
+    for (series, value) in [
+        ("nas_http_requests_total{verb=\"box/status\",class=\"2xx\"}", 3.0),
+        ("nas_http_requests_total{verb=\"record/head\",class=\"4xx\"}", 1.0),
+        ("nas_http_request_duration_seconds_count{verb=\"box/status\"}", 3.0),
+        ("nas_http_request_duration_seconds_bucket{verb=\"box/status\",le=\"+Inf\"}", 3.0),
+        ("nas_degradation_level", 0.0),
+    ] {
+        assert_eq!(samples.get(series), Some(&value), "{series} in {}", seen.body);
+    }
+    for (headers, status) in [(JSON.to_owned(), 401), (bearer("wrong"), 401), (bearer("run_aaaaaaaaaaaa"), 403)] {
+        let reply = send(&server, "GET /metrics", &headers, b"").await;
+        assert_eq!(reply.status, status);
+        assert!(!reply.body.contains("nas_"), "{}", reply.body);
+    }
+}
+
 /// Goal: a client finds its own id beside ours; what could break a log line or a header is not given back.
 #[tokio::test]
 async fn a_clients_request_id() {
