@@ -26,6 +26,7 @@ pub(crate) struct World {
 }
 
 /// A lease with its token.
+#[allow(dead_code, reason = "not every test starts a run")]
 pub(crate) struct Held {
     pub(crate) info: LeaseInfo,
     pub(crate) token: Secret,
