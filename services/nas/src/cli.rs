@@ -103,6 +103,13 @@ pub(crate) enum Command {
     /// What happened, hash chained
     #[command(subcommand)]
     Record(RecordVerb),
+    /// Check a box against the specification's acceptance tests (runs the program nas-conformance)
+    #[command(disable_help_flag = true)]
+    Conformance {
+        /// What nas-conformance takes: 'nas conformance run --help' tells.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
     /// Print a completion script for a shell
     Completions {
         /// bash, zsh, fish, elvish or powershell.

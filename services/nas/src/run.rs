@@ -46,6 +46,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Completions { shell } => return local::completions(shell),
         Command::Man { dir } => return local::man(dir.as_deref()),
+        Command::Conformance { arguments } => return local::conformance(&arguments),
         _ => {}
     }
     let session = Session {
@@ -86,7 +87,7 @@ impl Session {
             Command::Gate(verb) => self.gate(verb),
             Command::Explain(args) => self.explain(args),
             Command::Record(verb) => self.record(verb),
-            Command::Completions { .. } | Command::Man { .. } => Ok(()),
+            Command::Completions { .. } | Command::Man { .. } | Command::Conformance { .. } => Ok(()),
         }
     }
 

@@ -92,6 +92,15 @@ fn nothing_reaches_up() {
     }
 }
 
+/// Goal: the conformance suite is black-box: it knows a client for NFS and nothing of this implementation, so that it
+/// says the same of any other.
+#[test]
+fn the_conformance_suite_knows_no_implementation() {
+    let workspace = Workspace::read();
+    let too_far = beyond(&workspace.ours(workspace.dependencies("nas-conformance")), &["nas-nfsclient"]);
+    assert!(too_far.is_empty(), "nas-conformance may not depend on {too_far:?}");
+}
+
 /// Goal: the Door is the only holder of a store among the libraries: no other trust crate names it.
 #[test]
 fn only_the_door_holds_the_store() {

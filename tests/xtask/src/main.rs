@@ -1,9 +1,11 @@
 //! `cargo xtask`: what a person, or CI, does with this workspace. One file per subcommand.
 //!
 //! [`setup`] brings the machine into shape, [`test`] runs everything that CI runs, [`demo`] plays the overnight run,
-//! [`bench`] prints the ratios. `schemathesis` tests the HTTP API from its own description. [`program`] runs other programs and says which one failed.
+//! [`bench`] prints the ratios. `schemathesis` tests the HTTP API from its own description, [`conformance`] the box from
+//! the specification; both are stages of [`test`]. [`program`] runs other programs and says which one failed.
 
 mod bench;
+mod conformance;
 mod demo;
 mod program;
 mod schemathesis;

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
 use crate::program::{cargo, run as run_program, succeeds, target_dir};
-use crate::{demo, schemathesis, setup};
+use crate::{conformance, demo, schemathesis, setup};
 
 /// Arguments of `cargo xtask test`.
 #[derive(Debug, Args)]
@@ -44,6 +44,8 @@ enum Stage {
     E2e,
     /// Requests made from the OpenAPI document find no 5xx and no answer that is not in it.
     Api,
+    /// The conformance suite against the built box; its result is the committed one.
+    Conformance,
     /// The overnight run, once.
     Demo,
 }
@@ -78,12 +80,12 @@ pub(crate) fn run(arguments: &TestArgs) -> anyhow::Result<()> {
 }
 
 fn summary(done: &[(&'static str, Duration)]) {
-    println!("\n{:<10} {:>8}", "stage", "seconds");
+    println!("\n{:<12} {:>8}", "stage", "seconds");
     for (name, took) in done {
-        println!("{name:<10} {:>8.1}", took.as_secs_f64());
+        println!("{name:<12} {:>8.1}", took.as_secs_f64());
     }
     let total: Duration = done.iter().map(|(_, took)| *took).sum();
-    println!("{:<10} {:>8.1}", "total", total.as_secs_f64());
+    println!("{:<12} {:>8.1}", "total", total.as_secs_f64());
 }
 
 impl Stage {
@@ -100,6 +102,7 @@ impl Stage {
             Self::Powerloss => "powerloss",
             Self::E2e => "e2e",
             Self::Api => "api",
+            Self::Conformance => "conformance",
             Self::Demo => "demo",
         }
     }
@@ -122,6 +125,7 @@ impl Stage {
             Self::Powerloss => run_tests(&["--package", POWERLOSS]),
             Self::E2e => run_tests(&["--package", E2E]),
             Self::Api => schemathesis::check(),
+            Self::Conformance => conformance::run(),
             Self::Demo => demo_once(),
         }
     }

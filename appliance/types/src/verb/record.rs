@@ -69,6 +69,21 @@ pub struct RecordInfo {
     pub detail: serde_json::Value,
     /// The intent this is the outcome of.
     pub intent: Option<u64>,
+    /// Was anything external read? `unknown` until labels exist.
+    #[serde(default)]
+    pub taint_external: String,
+    /// Highest sensitivity read. `unknown` until labels exist.
+    #[serde(default)]
+    pub taint_sensitivity: String,
+    /// Number of the rule by which the hash is computed (docs/record-chain.md).
+    #[serde(default)]
+    pub format: u32,
+    /// Day of the chain, counted from 1970-01-01.
+    #[serde(default)]
+    pub day: i64,
+    /// Hash of the record before, hexadecimal.
+    #[serde(default)]
+    pub prev_hash: String,
     /// Hash of this record, hexadecimal; it covers the one before.
     pub hash: String,
 }

@@ -1,5 +1,7 @@
 //! What acts on this machine: importing a directory, mounting, completions and manual pages.
 
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
 use clap::CommandFactory as _;
@@ -112,4 +114,14 @@ pub(super) fn man(dir: Option<&Path>) -> Result<(), Failure> {
     clap_mangen::Man::new(Cli::command()).render(&mut page).map_err(Failure::io(doing()))?;
     text::print(&String::from_utf8_lossy(&page));
     Ok(())
+}
+
+/// Becomes `nas-conformance`, found beside this program or on PATH: the suite is a product of its own, and this one
+/// carries nothing of it.
+pub(super) fn conformance(arguments: &[OsString]) -> Result<(), Failure> {
+    const PROGRAM: &str = "nas-conformance";
+    let beside = std::env::current_exe().ok().and_then(|here| Some(here.parent()?.join(PROGRAM)));
+    let program = beside.filter(|path| path.is_file()).unwrap_or_else(|| PROGRAM.into());
+    let error = std::process::Command::new(program).args(arguments).exec();
+    Err(Failure::Local(format!("cannot start {PROGRAM}, which is installed beside nas or on PATH: {error}")))
 }

@@ -116,6 +116,16 @@ impl Device {
         self.data.join("demo.passphrase")
     }
 
+    /// A file with the owner's token.
+    pub(crate) fn token_file(&self) -> anyhow::Result<PathBuf> {
+        let file = self.data.join("demo.token");
+        let passphrase = self.passphrase_file().display().to_string();
+        let token = self.show_quietly(&["owner", "login", "--passphrase-file", &passphrase, "--print-token"])?;
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(0o600).open(&file)?.write_all(token.as_bytes())?;
+        Ok(file)
+    }
+
     /// How to stop nasd, which goes on.
     pub(crate) fn leave_running(&self) -> String {
         let pool = self.data.join("pool");
@@ -150,6 +160,13 @@ impl Device {
         print!("{}{said}", String::from_utf8_lossy(&output.stderr));
         ensure!(output.status.success(), "'nas {}' failed: {}", arguments.first().unwrap_or(&""), output.status);
         Ok(said)
+    }
+
+    /// Runs the CLI and returns what it says, which may be a secret.
+    fn show_quietly(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let output = self.command(arguments).output().context("starting nas")?;
+        ensure!(output.status.success(), "'nas {}' failed: {}", arguments.first().unwrap_or(&""), output.status);
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Runs the CLI for its JSON.

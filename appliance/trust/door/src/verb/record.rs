@@ -102,6 +102,11 @@ pub(super) fn info(record: Record) -> RecordInfo {
         rule: fields.rule,
         detail: fields.detail,
         intent: fields.intent,
+        taint_external: fields.taint_external,
+        taint_sensitivity: fields.taint_sensitivity,
+        format: u32::try_from(nas_ledger::record::RECORD_FORMAT).expect("because formats are small numbers"),
+        day: record.day,
+        prev_hash: blake3::Hash::from_bytes(record.prev_hash).to_hex().to_string(),
         hash: blake3::Hash::from_bytes(record.hash).to_hex().to_string(),
     }
 }
