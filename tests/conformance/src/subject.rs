@@ -160,6 +160,7 @@ impl Subject {
         match self.owner(verb, &json!({})) {
             Err(Refused { status: 501, .. }) => {}
             Err(Refused { status: 404, code, .. }) if code == "unknown_verb" => {}
+            Err(refused) if refused.status == 0 => return Err(refused.into()),
             Ok(_) | Err(_) => return Ok(()),
         }
         Err(Miss::NotImplemented(format!("there is no POST /v1/{verb}")))

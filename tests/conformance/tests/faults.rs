@@ -141,7 +141,7 @@ const REFUSAL_UNRECORDED: HttpFault = HttpFault {
 
 const RECORD_DROPPED: HttpFault = HttpFault {
     after: |exchange| {
-        on(exchange, "record/list", |page| retain(&mut page["records"], |record| record["kind"] != "lease.issue"))
+        on(exchange, "record/list", |page| retain(&mut page["records"], |record| record["kind"] != "merge.outcome"))
     },
     ..HONEST
 };

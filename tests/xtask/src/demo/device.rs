@@ -120,7 +120,8 @@ impl Device {
     pub(crate) fn token_file(&self) -> anyhow::Result<PathBuf> {
         let file = self.data.join("demo.token");
         let passphrase = self.passphrase_file().display().to_string();
-        let token = self.show_quietly(&["owner", "login", "--passphrase-file", &passphrase, "--print-token"])?;
+        let said = self.show_quietly(&["owner", "login", "--passphrase-file", &passphrase, "--print-token"])?;
+        let token = said.lines().last().context("'nas owner login' printed no token")?;
         let mut options = File::options();
         options.write(true).create(true).truncate(true).mode(0o600).open(&file)?.write_all(token.as_bytes())?;
         Ok(file)
