@@ -9,27 +9,27 @@ use nas_types::secret::Secret;
 use serde_json::Value;
 
 /// A verb on its way: what is asked, and what the box answered. The lie is made here.
-pub struct Exchange<'a> {
+pub(crate) struct Exchange<'a> {
     /// `noun/verb`.
-    pub verb: &'a str,
+    pub(crate) verb: &'a str,
     /// Its body; null for a streamed one.
-    pub body: &'a Value,
+    pub(crate) body: &'a Value,
     /// HTTP status of the answer.
-    pub status: u16,
+    pub(crate) status: u16,
     /// The answer.
-    pub answer: Value,
+    pub(crate) answer: Value,
 }
 
 /// A rule that is broken over HTTP: before the box is asked (an answer of its own), and after.
-pub struct HttpFault {
+pub(crate) struct HttpFault {
     /// Answers instead of the box.
-    pub before: fn(&str, &Value) -> Option<Value>,
+    pub(crate) before: fn(&str, &Value) -> Option<Value>,
     /// Changes the answer.
-    pub after: fn(&mut Exchange<'_>),
+    pub(crate) after: fn(&mut Exchange<'_>),
 }
 
 /// Starts a proxy to `box_at`.
-pub fn http(box_at: SocketAddr, fault: &'static HttpFault) -> SocketAddr {
+pub(crate) fn http(box_at: SocketAddr, fault: &'static HttpFault) -> SocketAddr {
     serve(move |client| {
         // A connection that ends is the client's business.
         let _ = http_connection(client, box_at, fault);
@@ -108,13 +108,13 @@ fn http_connection(client: TcpStream, box_at: SocketAddr, fault: &HttpFault) -> 
 }
 
 /// Changes the results of an NFS procedure (its number, its results as they are on the wire).
-pub type NfsFault = fn(u32, Vec<u8>) -> Vec<u8>;
+pub(crate) type NfsFault = fn(u32, Vec<u8>) -> Vec<u8>;
 
 /// Bytes of an accepted reply before its results: xid, REPLY, accepted, an empty verifier, SUCCESS.
 const REPLY_HEAD_BYTES: usize = 24;
 
 /// Starts a proxy to `box_at`.
-pub fn nfs(box_at: SocketAddr, fault: NfsFault) -> SocketAddr {
+pub(crate) fn nfs(box_at: SocketAddr, fault: NfsFault) -> SocketAddr {
     serve(move |client| {
         let _ = nfs_connection(&client, box_at, fault);
         let _ = client.shutdown(std::net::Shutdown::Both);
@@ -161,7 +161,7 @@ fn send(to: &mut impl std::io::Write, record: &[u8]) -> anyhow::Result<()> {
 }
 
 /// A box as the suite is told about it.
-pub fn address(http: SocketAddr, nfs: SocketAddr, token: &Secret) -> nas_conformance::Address {
+pub(crate) fn address(http: SocketAddr, nfs: SocketAddr, token: &Secret) -> nas_conformance::Address {
     nas_conformance::Address {
         url: format!("http://{http}"),
         nfs: nfs.to_string(),
