@@ -51,6 +51,8 @@ pub enum CommitReason {
     Restore(Oid),
     /// Files were imported.
     Import(String),
+    /// Files are brought to what main is.
+    Follow(Oid),
 }
 
 impl CommitReason {
@@ -65,6 +67,7 @@ impl CommitReason {
             Self::Propose => "Commit before a proposal".into(),
             Self::Restore(to) => format!("Restore {}", to.short()),
             Self::Import(what) => format!("Import {what}"),
+            Self::Follow(main) => format!("Follow main to {}", main.short()),
         }
     }
 }
@@ -546,6 +549,54 @@ impl Branch {
         self.recount()?;
         self.commit_one(CommitReason::Restore(to))?;
         Ok(Restored { before, commit: self.tip(), changed: changes.len() })
+    }
+
+    /// How long nothing was written.
+    #[must_use]
+    pub fn quiet_for(&self) -> std::time::Duration {
+        self.last_change().elapsed()
+    }
+
+    /// Brings the files to what `main` is, when the branch holds nothing that main has not taken: the number of entries
+    /// changed, or `None` when it does. From then on it is as if it had been forked from `main`; its own line of commits goes on.
+    pub fn follow(&self, main: Oid) -> Result<Option<usize>, StoreError> {
+        let _one = self.committing.lock();
+        let Some(journal) = self.live.journal() else { return Err(self.files(FsError::ReadOnly)) };
+        let stopped = self.live.stop_changes();
+        let failed = || StoreError::history("comparing commits");
+        let history = &self.core.history;
+        let (base, before) = (self.proposal_base(), self.tip());
+        if journal.is_dirty() || !history.diff(Some(base), before).map_err(failed())?.is_empty() {
+            return Ok(None);
+        }
+        let changes = history.diff_with_times(before, main).map_err(failed())?;
+        if changes.is_empty() {
+            return Ok(Some(0));
+        }
+        let bytes = changes.iter().filter_map(|change| change.new).map(|new| new.size).sum();
+        self.core.shared.space.admit(bytes).map_err(|e| self.files(e))?;
+        journal.before_change().map_err(|e| self.files(e))?;
+        let applied = apply(self.live.path(), history, &changes);
+        // Also after a failure: some of them happened. What is the same as in main conflicts with nothing.
+        journal.changed(changes.iter().map(|change| change.path.clone()));
+        self.live.forget_nodes(&stopped);
+        drop(stopped);
+        applied?;
+        failpoint::hit("store.follow.applied");
+        let committed = self.commit_one(CommitReason::Follow(main))?.unwrap_or(before);
+        // Someone may have written between the two: then the commit holds that too, and it is not what main is.
+        if !history.diff(Some(main), committed).map_err(failed())?.is_empty() {
+            return Ok(None);
+        }
+        let mut state = self.state.lock();
+        (state.base, state.merged, state.object_bytes) = (committed, None, 0);
+        state.pins.clear();
+        self.save(&state, true)?;
+        drop(state);
+        failpoint::hit("store.follow.state");
+        self.live.usage().clear();
+        self.recount()?;
+        Ok(Some(changes.len()))
     }
 
     /// Puts one entry of an import in place, making the directories above it. Durable with the next commit.

@@ -43,7 +43,7 @@ pub use store::{Options, Store};
 pub use upkeep::Upkeep;
 
 /// Every failpoint between two durable effects of the Store, for the crash sweep (STYLE).
-pub const FAILPOINTS: [&str; 24] = [
+pub const FAILPOINTS: [&str; 26] = [
     "store.first.durable",
     "store.first.synced",
     "store.mark.written",
@@ -66,6 +66,8 @@ pub const FAILPOINTS: [&str; 24] = [
     "store.stage.synced",
     "store.publish.flipped",
     "store.publish.ref",
+    "store.follow.applied",
+    "store.follow.state",
     "store.recycle.state",
     "store.recycle.ref",
 ];

@@ -250,6 +250,11 @@ impl Usage {
         }
     }
 
+    /// Starts counting anew: what was counted is main's now.
+    pub(crate) fn clear(&self) {
+        *self.used.lock() = Used::default();
+    }
+
     /// Objects a commit added.
     pub(crate) fn add_objects(&self, bytes: u64) {
         let mut used = self.used.lock();

@@ -48,6 +48,7 @@ routes! {
     TreeList TreeLog TreeCreate TreeShow TreeRemove TreeRestore
     LeaseCreate LeaseList LeaseShow LeaseRevoke
     RunList RunShow RunEnd
+    StandingOpen StandingShow StandingClose
     MountTicket MountList
     BranchList BranchShow BranchDiff BranchCommit BranchRecycle BranchRestore
     CheckpointCreate CheckpointList

@@ -88,6 +88,9 @@ pub(crate) enum Command {
     /// Executions of agents
     #[command(subcommand)]
     Run(RunVerb),
+    /// A person's own branch: what is written there is merged by itself after a minute of quiet
+    #[command(subcommand)]
+    Standing(StandingVerb),
     /// The private copies that runs work on
     #[command(subcommand)]
     Branch(BranchVerb),
@@ -297,6 +300,22 @@ pub(crate) struct LeaseCreateArgs {
     /// Also print the token. It is not shown again.
     #[arg(long)]
     pub(crate) print_token: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StandingVerb {
+    /// Open it, or get a fresh lease on it; then 'nas mount --lease … DIR'
+    Open {
+        /// What it may change, as the paths of a lease; everything when left out. Commas between.
+        #[arg(long, value_delimiter = ',')]
+        paths: Option<Vec<String>>,
+        #[command(flatten)]
+        passphrase: PassphraseArgs,
+    },
+    /// What waits to be merged, and why if it does not go on
+    Show,
+    /// Merge what is there and end it
+    Close(PassphraseArgs),
 }
 
 #[derive(Debug, Subcommand)]

@@ -70,6 +70,7 @@ impl Session {
             Command::Tree(verb) => self.tree(verb),
             Command::Lease(verb) => self.lease(verb),
             Command::Run(verb) => self.run(verb),
+            Command::Standing(verb) => self.standing(verb),
             Command::Mount(args) => self.mount(args),
             Command::Unmount { dir } => self.unmount(&dir),
             Command::Branch(verb) => self.branch(verb),

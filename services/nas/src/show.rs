@@ -207,6 +207,43 @@ impl Show for LeaseRevoked {
     }
 }
 
+impl Show for StandingOpened {
+    fn show(&self, here: &Here) -> String {
+        let lease = &self.lease;
+        format!(
+            "{}lease {} · expires {} · mount it: nas mount --lease {} DIR\n",
+            self.standing.show(here),
+            lease.lease,
+            here.time(lease.expires_at),
+            lease.lease
+        )
+    }
+}
+
+impl Show for StandingInfo {
+    fn show(&self, here: &Here) -> String {
+        let paths: Vec<String> = self.paths.iter().map(|path| visible(path)).collect();
+        let mut out = format!(
+            "standing branch {} · {} · since {} · {}\n",
+            self.branch,
+            visible(&self.state),
+            here.time(self.opened_at),
+            paths.join(", ")
+        );
+        if let Some(merged) = &self.merged {
+            let _ = writeln!(out, "  merged last: {}", merged.short());
+        }
+        let _ = writeln!(out, "  {} waiting", count(self.waiting, "path", "paths"));
+        if let Some(stuck) = &self.stuck {
+            let _ = writeln!(out, "  not merged: {}", visible(&stuck.because));
+            for path in &stuck.paths {
+                let _ = writeln!(out, "    {path}");
+            }
+        }
+        out
+    }
+}
+
 impl Show for RunInfo {
     fn show(&self, here: &Here) -> String {
         let mut out = format!(

@@ -46,6 +46,9 @@ pub(crate) struct Args {
     /// A branch is committed after this time without a change, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 5000)]
     quiet_ms: u64,
+    /// A person's own edits are merged after this time without a change, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 60_000)]
+    standing_quiet_ms: u64,
     /// Reads go on for this time after a lease is over, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 60_000)]
     read_grace_ms: u64,
@@ -76,6 +79,7 @@ impl Args {
 
     pub(crate) fn door_options(&self, nfs: SocketAddr) -> DoorOptions {
         DoorOptions {
+            standing_quiet: Duration::from_millis(self.standing_quiet_ms),
             read_grace_ms: i64::try_from(self.read_grace_ms).unwrap_or(i64::MAX),
             gate_ttl_ms: i64::from(self.gate_ttl_seconds) * 1000,
             ..DoorOptions::new(nfs, self.data.join("owner.bootstrap"))

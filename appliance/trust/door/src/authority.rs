@@ -253,7 +253,7 @@ impl Inner {
         }
     }
 
-    fn remember(&self, row: &LeaseRow, lease: &Arc<Lease>) {
+    pub(crate) fn remember(&self, row: &LeaseRow, lease: &Arc<Lease>) {
         self.leases.write().insert(lease.id, Arc::clone(lease));
         self.lease_tokens.write().insert(row.token_hash, lease.id);
     }
@@ -465,7 +465,12 @@ fn void_by_revocation(tx: &mut Tx<'_>, gate: GateRow, now: &Now) -> Result<(), L
     tx.append(&record).map(drop)
 }
 
-fn make_lease(run: &Arc<Run>, parent: Option<LeaseId>, grant: Grant, now: &Now) -> (LeaseRow, Arc<Lease>, Secret) {
+pub(crate) fn make_lease(
+    run: &Arc<Run>,
+    parent: Option<LeaseId>,
+    grant: Grant,
+    now: &Now,
+) -> (LeaseRow, Arc<Lease>, Secret) {
     let token = Secret::random("nas_lease_");
     let id = LeaseId::random();
     let row = LeaseRow {

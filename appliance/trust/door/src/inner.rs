@@ -66,6 +66,7 @@ pub(crate) struct Inner {
     pub(crate) once: Mutex<std::collections::HashSet<[u8; 32]>>,
     /// One merge at a time: the result of the one before is what the next one is computed on.
     pub(crate) merging: Mutex<()>,
+    pub(crate) standing: Mutex<crate::standing::Standing>,
     /// One change of which trees there are at a time.
     pub(crate) trees: Mutex<()>,
     pub(crate) handle_key: [u8; 32],

@@ -11,6 +11,7 @@
 //! - [`file`]: the file verbs of a mount. `mount`: making and finding mounts; `ticket`: what a mount costs.
 //! - `lease`: the hot part of leases; `authority`: leases between ledger and memory.
 //! - `once`: calls that are made again under the same idempotency key.
+//! - `standing`: a person's own edits, merged by themselves.
 //! - `upkeep`: what happens with time. `recorder`: refusals and commits on their way to the ledger.
 //! - `clock`, `passphrase`: the two things that are read from outside.
 //!
@@ -29,6 +30,7 @@ mod mount;
 mod once;
 mod passphrase;
 mod recorder;
+mod standing;
 mod ticket;
 mod upkeep;
 mod verb;
@@ -85,6 +87,8 @@ pub struct DoorOptions {
     pub branches_max: usize,
     /// Life of a gate without an answer (SPEC GATE-3).
     pub gate_ttl_ms: i64,
+    /// How long nobody writes to a standing branch before it is merged (DESIGN §3).
+    pub standing_quiet: std::time::Duration,
 }
 
 impl DoorOptions {
@@ -101,6 +105,7 @@ impl DoorOptions {
             trash_ms: 7 * 24 * 3_600_000,
             branches_max: 1000,
             gate_ttl_ms: GATE_TTL_MS,
+            standing_quiet: std::time::Duration::from_secs(60),
         }
     }
 }
@@ -160,6 +165,7 @@ impl Door {
             refusal_queue,
             once: Mutex::default(),
             merging: Mutex::new(()),
+            standing: Mutex::default(),
             trees: Mutex::new(()),
             handle_key: facts.handle_key,
             closing: AtomicBool::new(false),
@@ -168,10 +174,15 @@ impl Door {
         inner.look_at_clock();
         inner.look_at_ledger();
         inner.restore_authority().map_err(DoorError::Ledger)?;
+        inner.restore_standing().map_err(DoorError::Ledger)?;
         inner.finish_intents().map_err(DoorError::Ledger)?;
         inner.store.set_commit_sink(Arc::new(recorder::Commits::new(&inner)));
         let (stop, stopped) = crossbeam_channel::bounded(0);
-        let threads = vec![recorder::start(&inner, refusals)?, upkeep::start(&inner, stopped)?];
+        let threads = vec![
+            recorder::start(&inner, refusals)?,
+            standing::start(&inner, stopped.clone())?,
+            upkeep::start(&inner, stopped)?,
+        ];
         let door = Self { inner, threads, stop };
         door.finish_recycling()?;
         door.inner.settle_trees()?;

@@ -33,7 +33,7 @@ macro_rules! by_name {
 
 by_name! {
     BoxStatus BoxTrustClock BoxResume OwnerInit OwnerLogin OwnerLogout TreeList TreeLog TreeCreate TreeShow TreeRemove TreeRestore LeaseCreate LeaseList LeaseShow
-    LeaseRevoke RunList RunShow RunEnd MountTicket MountList BranchList BranchShow BranchDiff BranchCommit BranchRecycle
+    LeaseRevoke RunList RunShow RunEnd StandingOpen StandingShow StandingClose MountTicket MountList BranchList BranchShow BranchDiff BranchCommit BranchRecycle
     BranchRestore CheckpointCreate CheckpointList TrashList TrashRestore Propose GateList GateShow GateApprove GateDeny
     ExplainCommit RecordList RecordHead RecordVerify
 }
@@ -79,6 +79,8 @@ fn sample(name: &str, other: &Other) -> Value {
         | "record/list" | "record/verify" | "trash/list" | "branch/commit" | "mount/ticket" => json!({}),
         "box/trust-clock" | "box/resume" => json!({ "passphrase": secret }),
         "owner/init" => json!({ "bootstrap": "nas_bootstrap_guessed", "passphrase": secret }),
+        "standing/show" => json!({}),
+        "standing/open" | "standing/close" => json!({ "passphrase": secret }),
         "owner/login" => json!({ "passphrase": "a guessed passphrase" }),
         "tree/create" => json!({ "tree": "made", "passphrase": secret }),
         "tree/show" => json!({ "tree": "hidden" }),

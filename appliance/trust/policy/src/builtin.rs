@@ -69,6 +69,14 @@ fn owner(request: &PolicyRequest<'_>) -> Option<Ruling> {
         Act::Import if request.target == Target::Protected => {
             with_passphrase("owner-import", "The owner takes files into the tree.")
         }
+        Act::OwnEdits if request.target == Target::Protected && request.touches_nas => Some((
+            Effect::Deny,
+            "own-edits-not-nas",
+            "Files under .nas/ say what a role may do: change them in a run and propose it, so that the change is looked at.",
+        )),
+        Act::OwnEdits if request.target == Target::Protected => {
+            Some((Effect::Allow, "own-edits", "A person's own edits are their approval of them."))
+        }
         Act::DecideGate => with_passphrase("owner-decides", "The owner decides gates."),
         Act::ManageTrees => with_passphrase("owner-manages-trees", "The owner makes and removes trees."),
         Act::Recover => with_passphrase("owner-recovers", "The owner repairs the box."),

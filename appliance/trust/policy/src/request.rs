@@ -98,6 +98,8 @@ pub enum Act {
     Propose,
     /// Merge a branch.
     Merge,
+    /// Merge a person's own edits from their standing branch.
+    OwnEdits,
     /// Take outside files in as a whole.
     Import,
     /// Start a run and issue its root lease.
@@ -126,12 +128,13 @@ pub enum Act {
 
 impl Act {
     /// All acts.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::List,
         Self::Read,
         Self::Write,
         Self::Propose,
         Self::Merge,
+        Self::OwnEdits,
         Self::Import,
         Self::OpenRun,
         Self::NarrowLease,
@@ -155,6 +158,7 @@ impl Act {
             Self::Write => "write",
             Self::Propose => "propose",
             Self::Merge => "merge",
+            Self::OwnEdits => "own_edits",
             Self::Import => "import",
             Self::OpenRun => "open_run",
             Self::NarrowLease => "narrow_lease",

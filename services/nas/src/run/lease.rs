@@ -1,9 +1,9 @@
 //! Leases: their tokens are stored, and handed out where asked for.
 
-use nas_types::verb::{LeaseCreate, LeaseList, LeaseRevoke, LeaseShow};
+use nas_types::verb::{LeaseCreate, LeaseList, LeaseRevoke, LeaseShow, StandingClose, StandingOpen, StandingShow};
 
-use super::{As, Session, owner_if};
-use crate::cli::{LeaseCreateArgs, LeaseVerb};
+use super::{As, Session, owner, owner_if};
+use crate::cli::{LeaseCreateArgs, LeaseVerb, StandingVerb};
 use crate::failure::Failure;
 use crate::state::write_token_out;
 use crate::text;
@@ -22,6 +22,21 @@ impl Session {
                     self.state.forget_lease(*lease)?;
                 }
                 self.print(&answer)
+            }
+        }
+    }
+
+    pub(super) fn standing(&self, verb: StandingVerb) -> Result<(), Failure> {
+        match verb {
+            StandingVerb::Open { paths, passphrase } => {
+                let verb = StandingOpen { paths, passphrase: owner::ask(&passphrase)? };
+                let answer = self.call(As::Owner, &verb)?;
+                self.state.add_lease(answer.lease.lease, &answer.token)?;
+                self.print(&answer)
+            }
+            StandingVerb::Show => self.simple(As::Owner, StandingShow {}),
+            StandingVerb::Close(passphrase) => {
+                self.simple(As::Owner, StandingClose { passphrase: owner::ask(&passphrase)? })
             }
         }
     }

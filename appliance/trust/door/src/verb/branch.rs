@@ -328,7 +328,7 @@ impl Inner {
             return Ok(());
         }
         let rows = self.ledger.read(|reader| reader.branches_kept()).map_err(DoorError::Ledger)?;
-        for row in rows.into_iter().filter(|row| row.expires_at <= now.wall) {
+        for row in rows.into_iter().filter(|row| row.expires_at <= now.wall && !self.stands(row.run)) {
             let Some(run) = self.runs.read().get(&row.run).cloned() else { continue };
             match self.recycle(&run, "svc:door") {
                 // A pending gate pins its branch.

@@ -12,6 +12,7 @@ mod owner;
 mod propose;
 mod record;
 mod run;
+mod standing;
 mod trash;
 mod tree;
 mod trees;

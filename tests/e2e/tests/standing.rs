@@ -1,0 +1,227 @@
+//! A person's standing branch (DESIGN §3): their own edits are merged by themselves after a time of quiet.
+
+use std::fmt::Debug;
+
+use nas_e2e::{Leased, PATIENCE, TestBox, passphrase, path, refused};
+use nas_nfsclient::{Client, Status};
+use nas_testkit::{Scratch, wait_until};
+use nas_types::lease::View;
+use nas_types::object::Oid;
+use nas_types::verb::{
+    ExplainCommit, LeaseRevoke, RecordList, StandingClose, StandingInfo, StandingOpen, StandingShow, TrashList,
+};
+
+const QUICK: [&str; 2] = ["--standing-quiet-ms", "400"];
+
+fn with_tree(nas: &TestBox) -> anyhow::Result<()> {
+    let source = Scratch::new("source");
+    source.write("kept.txt", "kept\n");
+    source.write("edited.txt", "one\ntwo\n");
+    source.write("gone.txt", "gone\n");
+    nas.import(source.path(), "/shared/x").map_err(refused)?;
+    Ok(())
+}
+
+fn open(nas: &TestBox) -> anyhow::Result<Leased> {
+    let opened = nas.as_owner(&StandingOpen { paths: None, passphrase: passphrase() }).map_err(refused)?;
+    assert_eq!(opened.standing.branch, opened.lease.branch.clone().expect("because it is a branch"));
+    Ok(Leased { info: opened.lease, token: opened.token })
+}
+
+fn show(nas: &TestBox) -> anyhow::Result<StandingInfo> {
+    nas.as_owner(&StandingShow {}).map_err(refused)
+}
+
+/// Waits until the branch is as the test wants it.
+fn until(nas: &TestBox, wanted: impl Fn(&StandingInfo) -> bool) -> anyhow::Result<StandingInfo> {
+    let there = wait_until(PATIENCE, || show(nas).is_ok_and(|info| wanted(&info)));
+    let info = show(nas)?;
+    assert!(there, "{info:?}\n{}", nas.log());
+    Ok(info)
+}
+
+/// Waits for the next merge after `before`.
+fn merged_after(nas: &TestBox, before: Option<Oid>) -> anyhow::Result<Oid> {
+    let info = until(nas, |info| info.merged != before && info.waiting == 0)?;
+    Ok(info.merged.expect("because it differs from before or is the first"))
+}
+
+/// What main holds, seen by a lease of its own.
+fn main_view(nas: &TestBox) -> anyhow::Result<Client> {
+    let reader = nas.full_lease("/").map_err(refused)?;
+    nas.mount_view(&reader, "/shared/x", View::Main)
+}
+
+fn not_found<T: Debug>(found: Result<T, nas_nfsclient::Error>) -> bool {
+    found.is_err_and(|error| error.status() == Some(Status::NFS3ERR_NOENT))
+}
+
+/// Goal: edits, a new file and a deletion reach main by themselves, with the person as author and the rule as decision; what
+/// was deleted is in the trash; a second round of edits of the same file goes in too; main's other merges show up.
+#[test]
+fn own_edits_are_merged() -> anyhow::Result<()> {
+    let nas = TestBox::start_with(&QUICK)?;
+    with_tree(&nas)?;
+    let lease = open(&nas)?;
+    let mut mine = nas.mount(&lease, "/shared/x")?;
+    let kept = mine.find("kept.txt")?;
+    mine.write_file("edited.txt", b"one\nTWO\n")?;
+    mine.write_file("new.txt", b"new\n")?;
+    mine.remove_path("gone.txt")?;
+    let first = merged_after(&nas, None)?;
+
+    let mut main = main_view(&nas)?;
+    assert_eq!(main.read_file("edited.txt")?, b"one\nTWO\n");
+    assert_eq!(main.read_file("new.txt")?, b"new\n");
+    assert!(not_found(main.find("gone.txt")));
+    let explained = nas.as_owner(&ExplainCommit { commit: first.to_string() }).map_err(refused)?;
+    assert_eq!(explained.run.map(|run| run.run), Some(lease.info.run));
+    assert_eq!(explained.changes.len(), 3);
+    let outcome = explained.records.iter().find(|record| record.kind.starts_with("merge") && record.rule.is_some());
+    let outcome = outcome.expect("because a merge has a record");
+    assert_eq!(outcome.rule.as_deref(), Some("own-edits"));
+    assert_eq!(outcome.principal.as_deref(), Some("human:owner"));
+    let trash = nas.as_owner(&TrashList::default()).map_err(refused)?;
+    assert!(trash.entries.iter().any(|entry| entry.path == path("/shared/x/gone.txt")));
+
+    // Again the same file: what was merged is where it goes on from.
+    mine.write_file("edited.txt", b"ONE\nTWO\n")?;
+    let second = merged_after(&nas, Some(first))?;
+    assert_ne!(first, second);
+    assert_eq!(main_view(&nas)?.read_file("edited.txt")?, b"ONE\nTWO\n");
+
+    // A run's merge shows up on the mount; a handle of a file that nobody touched goes on.
+    let run = nas.full_lease("/shared/x").map_err(refused)?;
+    nas.mount(&run, "/shared/x")?.write_file("from-a-run.txt", b"run\n")?;
+    let proposed = nas.propose(&run).map_err(refused)?;
+    let card = nas.card(&proposed).map_err(refused)?;
+    assert_eq!(nas.approve(&card).map_err(refused)?.state, "approved");
+    assert!(wait_until(PATIENCE, || mine.read_file("from-a-run.txt").is_ok_and(|text| text == b"run\n")));
+    assert_eq!(mine.read_all(&kept.handle)?, b"kept\n");
+    mine.write_file("from-a-run.txt", b"run, then me\n")?;
+    merged_after(&nas, Some(second))?;
+    assert_eq!(main_view(&nas)?.read_file("from-a-run.txt")?, b"run, then me\n");
+    Ok(())
+}
+
+/// Goal: where main changed the same lines nothing is merged and nobody loses anything; the paths are named, and once the
+/// person has brought the two together it goes on.
+#[test]
+fn a_conflict_waits_for_the_person() -> anyhow::Result<()> {
+    let nas = TestBox::start_with(&["--standing-quiet-ms", "3000"])?;
+    with_tree(&nas)?;
+    let lease = open(&nas)?;
+    let run = nas.full_lease("/shared/x").map_err(refused)?;
+    nas.mount(&run, "/shared/x")?.write_file("edited.txt", b"one\nRUN\n")?;
+    let card = nas.card(&nas.propose(&run).map_err(refused)?).map_err(refused)?;
+    let mut mine = nas.mount(&lease, "/shared/x")?;
+    mine.write_file("edited.txt", b"one\nMINE\n")?;
+    assert_eq!(nas.approve(&card).map_err(refused)?.state, "approved");
+    let info = until(&nas, |info| info.stuck.is_some())?;
+    let stuck = info.stuck.expect("because it was waited for");
+    assert_eq!(stuck.paths, [path("/shared/x/edited.txt")]);
+    assert_eq!(main_view(&nas)?.read_file("edited.txt")?, b"one\nRUN\n");
+    assert_eq!(mine.read_file("edited.txt")?, b"one\nMINE\n");
+    mine.write_file("edited.txt", b"one\nRUN\n")?;
+    mine.write_file("mine.txt", b"MINE\n")?;
+    let info = until(&nas, |info| info.stuck.is_none() && info.merged.is_some())?;
+    assert_eq!(info.stuck, None);
+    let mut main = main_view(&nas)?;
+    assert_eq!(main.read_file("edited.txt")?, b"one\nRUN\n");
+    assert_eq!(main.read_file("mine.txt")?, b"MINE\n");
+    let stuck = RecordList { kind: Some("standing.stuck".to_owned()), limit: Some(10), ..RecordList::default() };
+    assert_eq!(nas.as_owner(&stuck).map_err(refused)?.records.len(), 1);
+    Ok(())
+}
+
+/// Goal: what says what a role may do is not changed without a look at it.
+#[test]
+fn not_below_dot_nas() -> anyhow::Result<()> {
+    let nas = TestBox::start_with(&QUICK)?;
+    let lease = open(&nas)?;
+    let mut mine = nas.mount(&lease, "/")?;
+    mine.make_dirs("agents/cleo/.nas")?;
+    mine.write_file("agents/cleo/.nas/limits.yaml", b"everything: allowed\n")?;
+    let info = until(&nas, |info| info.stuck.is_some())?;
+    let stuck = info.stuck.expect("because it was waited for");
+    assert!(stuck.because.contains("propose"), "{}", stuck.because);
+    assert_eq!((stuck.paths.is_empty(), info.merged), (false, None));
+    Ok(())
+}
+
+/// Goal: it goes on after `kill -9`, on the same mount; opening again gives a fresh lease on the same branch.
+#[test]
+fn it_stands_after_a_crash() -> anyhow::Result<()> {
+    let mut nas = TestBox::start_with(&QUICK)?;
+    with_tree(&nas)?;
+    let lease = open(&nas)?;
+    let mut mine = nas.mount(&lease, "/shared/x")?;
+    let file = mine.write_file("new.txt", b"first\n")?;
+    nas.kill();
+    nas.boot()?;
+    let mut mine = mine.reconnect()?;
+    assert_eq!(mine.read_all(&file)?, b"first\n");
+    let first = merged_after(&nas, None)?;
+    let again = open(&nas)?;
+    assert_eq!((again.info.run, again.info.lease == lease.info.lease), (lease.info.run, false));
+    mine.write_file("new.txt", b"second\n")?;
+    merged_after(&nas, Some(first))?;
+    assert_eq!(main_view(&nas)?.read_file("new.txt")?, b"second\n");
+    Ok(())
+}
+
+/// Goal: a kill at each step of following main and of merging leaves a branch that goes on, and main with what was written.
+#[test]
+fn killed_between_the_steps() -> anyhow::Result<()> {
+    for failpoint in ["store.follow.applied", "store.follow.state", "door.merge.pointer", "door.merge.published"] {
+        let mut nas = TestBox::start_with(&QUICK)?;
+        with_tree(&nas)?;
+        let lease = open(&nas)?;
+        nas.mount(&lease, "/shared/x")?.write_file("first.txt", b"first\n")?;
+        let first = merged_after(&nas, None)?;
+        nas.stop()?;
+        nas.boot_with(&[("NAS_FAILPOINT", failpoint)])?;
+        // The last two die in the merge of this, the first two in following what a run merged.
+        let run = nas.full_lease("/shared/x").map_err(refused)?;
+        nas.mount(&run, "/shared/x")?.write_file("run.txt", b"run\n")?;
+        let approved = nas.propose(&run).and_then(|proposed| nas.card(&proposed)).and_then(|card| nas.approve(&card));
+        drop(approved);
+        nas.wait_for_end()?;
+        nas.boot()?;
+        let again = open(&nas)?;
+        let mut mine = nas.mount(&again, "/shared/x")?;
+        mine.write_file("second.txt", b"second\n")?;
+        merged_after(&nas, Some(first)).map_err(|error| error.context(failpoint))?;
+        let mut main = main_view(&nas)?;
+        assert_eq!(main.read_file("first.txt")?, b"first\n", "{failpoint}");
+        assert_eq!(main.read_file("second.txt")?, b"second\n", "{failpoint}");
+        assert_eq!(main.read_file("kept.txt")?, b"kept\n", "{failpoint}");
+    }
+    Ok(())
+}
+
+/// Goal: closing merges what is there and ends the mount; nothing is open then; a revoked lease merges nothing.
+#[test]
+fn closed_and_revoked() -> anyhow::Result<()> {
+    let nas = TestBox::start_with(&["--standing-quiet-ms", "3600000"])?;
+    with_tree(&nas)?;
+    assert!(nas.as_owner(&StandingShow {}).unwrap_err().message.contains("standing open"));
+    let wrong = StandingOpen { paths: None, passphrase: nas_types::secret::Secret::new("wrong".to_owned()) };
+    assert_eq!(nas.as_owner(&wrong).map(|_| ()).unwrap_err().code, "wrong_passphrase");
+    let lease = open(&nas)?;
+    let mut mine = nas.mount(&lease, "/shared/x")?;
+    mine.write_file("new.txt", b"new\n")?;
+    let closed = nas.as_owner(&StandingClose { passphrase: passphrase() }).map_err(refused)?;
+    assert_eq!((closed.state.as_str(), closed.merged.is_some(), closed.waiting), ("closed", true, 0));
+    assert_eq!(main_view(&nas)?.read_file("new.txt")?, b"new\n");
+    assert!(mine.write_file("late.txt", b"late\n").is_err());
+
+    let lease = open(&nas)?;
+    let mut mine = nas.mount(&lease, "/shared/x")?;
+    mine.write_file("never.txt", b"never\n")?;
+    nas.as_owner(&LeaseRevoke { lease: lease.info.lease, why: None }).map_err(refused)?;
+    assert_eq!(mine.find("never.txt").map(|_| ()).unwrap_err().status(), Some(Status::NFS3ERR_STALE));
+    nas.as_owner(&StandingClose { passphrase: passphrase() }).map_err(refused)?;
+    assert!(not_found(main_view(&nas)?.find("never.txt")));
+    Ok(())
+}
