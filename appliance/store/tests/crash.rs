@@ -53,7 +53,7 @@ fn open(pool: &Path) -> Store {
     store
 }
 
-/// One run from fork to merge and recycling.
+/// One run from fork to merge and recycling, beside a branch that follows main.
 fn one_run(pool: &Path) {
     let store = open(pool);
     let name = BranchName { role: "cleo".parse().unwrap(), run: RunId::random() };
@@ -65,6 +65,8 @@ fn one_run(pool: &Path) {
         purpose: None,
         read_manifest: None,
     };
+    let follower = BranchName { role: "owner".parse().unwrap(), run: RunId::random() };
+    let following = store.fork(&follower, &who, Limits::NONE, None).unwrap();
     let branch = store.fork(&name, &who, Limits::NONE, None).unwrap();
     let dir = branch.live().locate_path(&p("/shared")).unwrap();
     let file = Name::new(b"file").unwrap();
@@ -82,8 +84,11 @@ fn one_run(pool: &Path) {
     write_pointer(pool, staged.pointer());
     store.publish(staged).unwrap();
     store.unpin(gate).unwrap();
-    drop(branch);
+    assert!(following.follow(store.main().pointer().commit).unwrap().is_some_and(|changed| changed > 0));
+    assert_eq!(files_on_disk(following.live().path()), files_on_disk(store.main().live().path()));
+    drop((branch, following));
     store.recycle(&name).unwrap();
+    store.recycle(&follower).unwrap();
 }
 
 /// Not a test of its own: what the child process runs.

@@ -80,8 +80,13 @@ macro_rules! verbs {
 pub const STREAMED: &[(&str, Audience)] = &[("tree/import", Audience::Owner)];
 
 /// Verbs whose answer holds a secret that is shown once, and the field it is in. A test compares this with the answers.
-pub const SECRET_ANSWERS: &[(&str, &str)] =
-    &[("owner/init", "token"), ("owner/login", "token"), ("lease/create", "token"), ("mount/ticket", "ticket")];
+pub const SECRET_ANSWERS: &[(&str, &str)] = &[
+    ("owner/init", "token"),
+    ("owner/login", "token"),
+    ("lease/create", "token"),
+    ("standing/open", "token"),
+    ("mount/ticket", "ticket"),
+];
 
 verbs! {
     "box/status"        Anyone       BoxStatus        => BoxStatusAnswer;
