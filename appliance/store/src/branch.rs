@@ -558,7 +558,7 @@ impl Branch {
     }
 
     /// Brings the files to what `main` is, when the branch holds nothing that main has not taken: the number of entries
-    /// changed, or `None` when it does. From then on it is as if it had been forked from `main`; its own line of commits goes on.
+    /// changed, or `None` when it does. From then on its changes are those from `main`; its own line of commits goes on.
     pub fn follow(&self, main: Oid) -> Result<Option<usize>, StoreError> {
         let _one = self.committing.lock();
         let Some(journal) = self.live.journal() else { return Err(self.files(FsError::ReadOnly)) };
@@ -583,17 +583,24 @@ impl Branch {
         drop(stopped);
         applied?;
         failpoint::hit("store.follow.applied");
+        #[cfg(test)]
+        tests::followed();
         let committed = self.commit_one(CommitReason::Follow(main))?.unwrap_or(before);
-        // Someone may have written between the two: then the commit holds that too, and it is not what main is.
-        if !history.diff(Some(main), committed).map_err(failed())?.is_empty() {
-            return Ok(None);
-        }
+        // Someone may have written between the two: then the commit holds that too. What is proposed next is what differs from
+        // main in either case.
+        let clean = history.diff(Some(main), committed).map_err(failed())?.is_empty();
         let mut state = self.state.lock();
-        (state.base, state.merged, state.object_bytes) = (committed, None, 0);
+        state.merged = Some(main);
         state.pins.clear();
+        if clean {
+            (state.base, state.object_bytes) = (committed, 0);
+        }
         self.save(&state, true)?;
         drop(state);
         failpoint::hit("store.follow.state");
+        if !clean {
+            return Ok(Some(changes.len()));
+        }
         self.live.usage().clear();
         self.recount()?;
         Ok(Some(changes.len()))
@@ -608,5 +615,78 @@ impl Branch {
         mtime: Option<FileTime>,
     ) -> Result<u64, StoreError> {
         self.live.import_entry(path, what, mode, mtime).map_err(|source| self.files(source))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::time::Duration;
+
+    use nas_types::path::TreePath;
+
+    use super::*;
+    use crate::generation::Prepared;
+    use crate::space::Reserve;
+    use crate::store::{Options, Store};
+
+    thread_local! {
+        static FOLLOWED: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    }
+
+    /// Runs what a test wants to happen after main's changes were put in place and before they are committed.
+    pub(super) fn followed() {
+        if let Some(act) = FOLLOWED.take() {
+            act();
+        }
+    }
+
+    fn put(branch: &Branch, path: &str, text: &str) {
+        let path = TreePath::parse(path).unwrap();
+        branch.import_entry(&path, Import::File(&mut text.as_bytes()), 0o644, None).unwrap();
+    }
+
+    fn merge(store: &Store, branch: &Branch) {
+        let gate = GateId::random();
+        let Pinned::Commit(pinned) = branch.pin(gate, "test").unwrap() else { return };
+        let Prepared::Clean(prepared) = store.prepare_merge(pinned).unwrap() else { unreachable!("a conflict") };
+        let staged = store.stage(&prepared, &branch.provenance(), "test").unwrap();
+        store.publish(staged).unwrap();
+        branch.merged(pinned).unwrap();
+    }
+
+    /// Goal: an edit that comes while the branch follows main does not make main's changes its own, so it never takes back
+    /// what main does next.
+    #[test]
+    fn an_edit_while_following_owns_nothing_of_main() {
+        let pool = tempfile::TempDir::new().unwrap();
+        let reserve = Reserve { percent: 0, bytes_min: 1 << 20 };
+        let quiet = Duration::from_secs(3600);
+        let store = Store::open(pool.path(), None, Options { reserve, quiet, ..Options::default() }).unwrap();
+        let fork = |role: &str| {
+            let name = BranchName { role: role.parse().unwrap(), run: RunId::random() };
+            store.fork(&name, &store.core.options.founder, Limits::NONE, None).unwrap()
+        };
+        let (seed, run) = (fork("cleo"), fork("cleo"));
+        put(&seed, "/shared/f", "before");
+        merge(&store, &seed);
+        let mine = fork("owner");
+        put(&run, "/shared/g", "of the run");
+        put(&seed, "/shared/f", "changed");
+        merge(&store, &seed);
+        merge(&store, &run);
+        let writer = Arc::clone(&mine);
+        FOLLOWED.set(Some(Box::new(move || put(&writer, "/shared/mine", "mine"))));
+        assert!(mine.follow(store.main().pointer().commit).unwrap().is_some());
+        // Main goes back to what it was when the branch began.
+        put(&seed, "/shared/f", "before");
+        merge(&store, &seed);
+        merge(&store, &mine);
+        let commit = store.main().pointer().commit;
+        let text = |path: &str| {
+            let entry = store.history().entry_at(commit, &TreePath::parse(path).unwrap()).unwrap().unwrap();
+            String::from_utf8(store.history().read_blob(entry.oid.unwrap(), 100).unwrap()).unwrap()
+        };
+        assert_eq!((text("/shared/f").as_str(), text("/shared/mine").as_str()), ("before", "mine"));
     }
 }
