@@ -55,7 +55,7 @@ routes! {
     TrashList TrashRestore
     Propose GateList GateShow GateApprove GateDeny
     ExplainCommit
-    RecordList RecordHead RecordVerify
+    RecordList RecordHead RecordVerify RecordAcceptLoss
 }
 
 /// Every verb with a streamed body that is served, as `noun/verb`.

@@ -527,4 +527,12 @@ pub(crate) enum RecordVerb {
         #[arg(long, value_parser = value::head)]
         anchor: Option<Head>,
     },
+    /// Go on without records that are lost for good; what is lost is recorded, and every lease ends
+    AcceptLoss {
+        /// Why, for the record.
+        #[arg(long)]
+        why: Option<String>,
+        #[command(flatten)]
+        passphrase: PassphraseArgs,
+    },
 }

@@ -541,11 +541,24 @@ impl Show for Head {
     }
 }
 
+impl Show for LossAccepted {
+    fn show(&self, here: &Here) -> String {
+        format!(
+            "loss accepted at {} · records after {} up to {} are lost · record {}\n",
+            here.time(self.time),
+            self.kept.seq,
+            self.lost.seq,
+            self.record.seq
+        )
+    }
+}
+
 impl Show for RecordVerified {
-    fn show(&self, _: &Here) -> String {
+    fn show(&self, here: &Here) -> String {
+        let losses: String = self.losses.iter().map(|loss| loss.show(here)).collect();
         if !self.ok {
             let seq = self.first_bad.map_or_else(String::new, |seq| format!(" · first bad record {seq}"));
-            return format!("NOT verified{seq} · good up to {}:{}\n", self.head.seq, visible(&self.head.hash));
+            return format!("NOT verified{seq} · good up to {}:{}\n{losses}", self.head.seq, visible(&self.head.hash));
         }
         let mut out = format!(
             "verified · {} on {} · head {}:{}\n",
@@ -557,6 +570,6 @@ impl Show for RecordVerified {
         if let Some(anchor) = &self.anchor {
             let _ = writeln!(out, "contains the head seen before, {}:{}", anchor.seq, visible(&anchor.hash));
         }
-        out
+        out + &losses
     }
 }

@@ -125,6 +125,11 @@ impl State {
         }
     }
 
+    /// Keeps `head` though an older head with a higher count is kept: the owner gave up the records in between.
+    pub(crate) fn replace_head(&self, head: &Head) -> Result<(), Failure> {
+        self.write_json("head.json", head)
+    }
+
     /// Mounts that were made here.
     pub(crate) fn mounts(&self) -> Result<Vec<MountedHere>, Failure> {
         Ok(self.read_json("mounts.json")?.unwrap_or_default())

@@ -6,8 +6,10 @@ use anyhow::{Context as _, Result};
 use nas_e2e::{TestBox, passphrase, refused};
 use nas_nfsclient::Status;
 use nas_testkit::Scratch;
+use nas_types::secret::Secret;
 use nas_types::verb::{
-    BoxResume, BoxStatus, BoxStatusAnswer, Head, LeaseList, OwnerLogin, RecordHead, RecordVerified, RecordVerify,
+    BoxResume, BoxStatus, BoxStatusAnswer, Head, LeaseList, LeaseShow, OwnerLogin, RecordAcceptLoss, RecordHead,
+    RecordList, RecordVerified, RecordVerify,
 };
 
 /// A box with some records.
@@ -167,5 +169,66 @@ fn a_kept_head_finds_what_the_box_cannot() -> Result<()> {
     assert!(!verified.ok, "the head that was kept is not in the chain, and nobody says so");
     assert_eq!(verified.first_bad, Some(kept.seq));
     assert_eq!(verified.anchor, Some(kept));
+    Ok(())
+}
+
+/// Goal: a box whose ledger came back from an older copy can go on: its owner accepts the loss, which is recorded, ends the
+/// leases that may have been revoked in what is lost, and is told by every verification for ever after (SPEC REC-3).
+#[test]
+fn a_lost_end_can_be_accepted() -> Result<()> {
+    let mut nas = box_with_records()?;
+    let accept = |nas: &TestBox| {
+        let why = Some("the disk died".to_owned());
+        nas.as_owner(&RecordAcceptLoss { passphrase: passphrase(), why })
+    };
+    assert_eq!(accept(&nas).unwrap_err().code, "state", "nothing is lost");
+    let older = nas.full_lease("/shared/x").map_err(refused)?;
+    nas.stop()?;
+    let ledger = nas.data().join("ledger.db");
+    let copy = std::fs::read(&ledger)?;
+    nas.boot()?;
+    // Nothing here moves main: a store that is ahead of its ledger would refuse to start.
+    nas.full_lease("/shared/x").map_err(refused)?;
+    for _ in 0..3 {
+        nas.call(None, &OwnerLogin { passphrase: passphrase() }).map_err(refused)?;
+    }
+    let kept = nas.as_owner(&RecordHead {}).map_err(refused)?;
+    nas.stop()?;
+    std::fs::write(&ledger, copy)?;
+
+    nas.boot()?;
+    assert_eq!(status(&nas)?.level, "sealed");
+    let left = nas.as_owner(&RecordList::default()).map_err(refused)?.records;
+    assert!(left[0].seq < kept.seq, "what is left can be read");
+    assert_eq!(nas.as_owner(&BoxResume { passphrase: passphrase() }).unwrap_err().code, "state");
+    let guessed = RecordAcceptLoss { passphrase: Secret::new("a guess".to_owned()), why: None };
+    assert_eq!(nas.as_owner(&guessed).unwrap_err().code, "wrong_passphrase");
+    let loss = accept(&nas).map_err(refused)?;
+    assert!(loss.lost.seq >= kept.seq && loss.kept.seq < kept.seq && loss.kept.seq > 0, "{loss:?}");
+    assert_eq!(accept(&nas).unwrap_err().code, "state", "it is accepted once");
+    assert_eq!(nas.full_lease("/shared/x").map(|_| ()).unwrap_err().code, "degraded", "sealed until it is resumed");
+    nas.as_owner(&BoxResume { passphrase: passphrase() }).map_err(refused)?;
+    assert_eq!(status(&nas)?.level, "none");
+    let ended = nas.as_owner(&LeaseShow { lease: Some(older.info.lease) }).map_err(refused)?;
+    assert_eq!(ended.state, "revoked");
+
+    let run = nas.full_lease("/shared/x").map_err(refused)?;
+    nas.mount(&run, "/shared/x")?.write_file("a.txt", b"after\n")?;
+    let proposed = nas.propose(&run).map_err(refused)?;
+    nas.approve(&nas.card(&proposed).map_err(refused)?).map_err(refused)?;
+    for without_anchor in [false, false, true] {
+        let verified = verify(&nas, None)?;
+        assert!(verified.ok, "{:?}", verified.because);
+        assert_eq!(verified.losses, std::slice::from_ref(&loss));
+        let verified = verify(&nas, Some(&kept))?;
+        assert!(!verified.ok && verified.because.is_some_and(|why| why.contains("accepted the loss")));
+        nas.stop()?;
+        if without_anchor {
+            std::fs::remove_file(anchor_log(&nas))?;
+        }
+        nas.boot()?;
+        assert_eq!(status(&nas)?.level, "none");
+    }
+    assert_eq!(verify(&nas, None)?.losses, [loss], "the records tell of it too");
     Ok(())
 }

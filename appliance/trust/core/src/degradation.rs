@@ -159,7 +159,7 @@ impl Degradation {
         self.causes().map(|(cause, level)| match (cause, level) {
             (Cause::Ledger, Level::Sealed) => {
                 "the records are not those that were anchored: their end was cut off or they were rewritten, so nothing here \
-                 can be relied on; 'nas record verify' says where"
+                 can be relied on; 'nas record verify' says where, and 'nas record accept-loss' goes on without what is lost"
             }
             (cause, _) => cause.as_sentence(),
         })

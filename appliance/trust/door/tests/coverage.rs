@@ -35,7 +35,7 @@ by_name! {
     BoxStatus BoxTrustClock BoxResume OwnerInit OwnerLogin OwnerLogout TreeList TreeLog TreeCreate TreeShow TreeRemove TreeRestore LeaseCreate LeaseList LeaseShow
     LeaseRevoke RunList RunShow RunEnd StandingOpen StandingShow StandingClose MountTicket MountList BranchList BranchShow BranchDiff BranchCommit BranchRecycle
     BranchRestore CheckpointCreate CheckpointList TrashList TrashRestore Propose GateList GateShow GateApprove GateDeny
-    ExplainCommit RecordList RecordHead RecordVerify
+    ExplainCommit RecordList RecordHead RecordVerify RecordAcceptLoss
 }
 
 /// A run that the caller has nothing to do with.
@@ -77,7 +77,7 @@ fn sample(name: &str, other: &Other) -> Value {
     match name {
         "box/status" | "owner/logout" | "run/list" | "lease/list" | "mount/list" | "branch/list" | "record/head"
         | "record/list" | "record/verify" | "trash/list" | "branch/commit" | "mount/ticket" => json!({}),
-        "box/trust-clock" | "box/resume" => json!({ "passphrase": secret }),
+        "box/trust-clock" | "box/resume" | "record/accept-loss" => json!({ "passphrase": secret }),
         "owner/init" => json!({ "bootstrap": "nas_bootstrap_guessed", "passphrase": secret }),
         "standing/show" => json!({}),
         "standing/open" | "standing/close" => json!({ "passphrase": secret }),

@@ -2,7 +2,7 @@
 //! (A service of its own, with its own user and key, comes later; the lines stay the same.)
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use nas_types::failpoint;
@@ -10,10 +10,27 @@ use nas_types::time::Timestamp;
 
 use crate::{Head, LedgerError};
 
-/// Longest line: three numbers and a hash.
-const LINE_BYTES_MAX: u64 = 256;
+/// Longest line: a time, a word, three numbers and three hashes.
+const LINE_BYTES_MAX: u64 = 384;
+/// The word that marks an accepted loss.
+const ACCEPTED: &str = "accepted";
 
-/// The anchor file, open for appending. One line each: `<time ms> <count> <hash>`.
+/// A loss of records that the owner accepted: what was anchored is not in the ledger, and the box goes on without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    /// When it was accepted.
+    pub time: Timestamp,
+    /// The newest anchored head that the ledger still held: what follows it may be lost.
+    pub kept: Head,
+    /// The anchored head that the ledger did not hold: up to here records are lost.
+    pub lost: Head,
+    /// The record that says so: the chain is anchored by it from then on.
+    pub record: Head,
+}
+
+/// The anchor file, open for appending. One line each: `<time ms> <count> <hash>`, and for an accepted loss
+/// `<time ms> accepted <record> <hash> <lost> <hash> <kept> <hash>`, after which the count may be lower than before.
+/// (A program that does not know the second kind still finds the loss.)
 #[derive(Debug)]
 pub struct Anchor {
     path: PathBuf,
@@ -42,7 +59,10 @@ impl Anchor {
             // Close the torn line, so that the next one stands alone.
             file.write_all(b"\n").and_then(|()| file.sync_data()).map_err(fail)?;
         }
-        let last = tail[..whole].split(|b| *b == b'\n').rev().find_map(parse);
+        let last = tail[..whole].split(|b| *b == b'\n').rev().find_map(parse).map(|line| match line {
+            Line::Head(time, head) => (time, head),
+            Line::Accepted(loss) => (loss.time, loss.record),
+        });
         Ok(Self { path: path.to_owned(), file, last, torn: false })
     }
 
@@ -68,8 +88,61 @@ impl Anchor {
                 return if head == last { Ok(()) } else { Err(LedgerError::AnchorForks { seq: head.seq }) };
             }
         }
-        let fresh_line = if self.torn { "\n" } else { "" };
-        let line = format!("{fresh_line}{} {} {}\n", time.0, head.seq, head.hash_hex());
+        self.append(&format!("{} {} {}", time.0, head.seq, head.hash_hex()))?;
+        self.last = Some((time, head));
+        Ok(())
+    }
+
+    /// Appends an accepted loss, durably: the count goes on from the record that tells of it.
+    pub fn accept(&mut self, loss: &Loss) -> Result<(), LedgerError> {
+        let part = |head: Head| format!("{} {}", head.seq, head.hash_hex());
+        let Loss { time, kept, lost, record } = *loss;
+        self.append(&format!("{} {ACCEPTED} {} {} {}", time.0, part(record), part(lost), part(kept)))?;
+        self.last = Some((time, record));
+        Ok(())
+    }
+
+    /// Everything that was anchored since the last accepted loss, oldest first. Reads the whole file.
+    pub fn heads(&self) -> Result<Vec<Head>, LedgerError> {
+        let mut heads = Vec::new();
+        self.lines(|line| match line {
+            Line::Head(_, head) => heads.push(head),
+            Line::Accepted(loss) => heads = vec![loss.record],
+        })?;
+        Ok(heads)
+    }
+
+    /// Every accepted loss, oldest first. Reads the whole file.
+    pub fn losses(&self) -> Result<Vec<Loss>, LedgerError> {
+        let mut losses = Vec::new();
+        self.lines(|line| {
+            if let Line::Accepted(loss) = line {
+                losses.push(loss);
+            }
+        })?;
+        Ok(losses)
+    }
+
+    fn lines(&self, mut each: impl FnMut(Line)) -> Result<(), LedgerError> {
+        let fail = |source| LedgerError::File { doing: "reading the anchor", path: self.path.clone(), source };
+        let mut reader = BufReader::new(File::open(&self.path).map_err(fail)?);
+        let (mut line, mut whole) = (Vec::new(), true);
+        loop {
+            line.clear();
+            if (&mut reader).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).map_err(fail)? == 0 {
+                return Ok(());
+            }
+            // What is longer is no line of ours, and neither is its rest.
+            let ended = line.strip_suffix(b"\n");
+            if let Some(line) = ended.filter(|_| whole).and_then(parse) {
+                each(line);
+            }
+            whole = ended.is_some();
+        }
+    }
+
+    fn append(&mut self, line: &str) -> Result<(), LedgerError> {
+        let line = format!("{}{line}\n", if self.torn { "\n" } else { "" });
         self.torn = true;
         failpoint::hit("ledger.anchor.before");
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
@@ -79,16 +152,27 @@ impl Anchor {
             source,
         })?;
         failpoint::hit("ledger.anchor.after");
-        (self.last, self.torn) = (Some((time, head)), false);
+        self.torn = false;
         Ok(())
     }
 }
 
-fn parse(line: &[u8]) -> Option<(Timestamp, Head)> {
-    let mut words = std::str::from_utf8(line).ok()?.split(' ');
-    let (time, seq, hash) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?);
-    words.next().is_none().then_some(())?;
-    Some((Timestamp(time), Head::from_hex(seq, hash)?))
+/// A line of the file.
+enum Line {
+    Head(Timestamp, Head),
+    Accepted(Loss),
+}
+
+fn parse(line: &[u8]) -> Option<Line> {
+    let mut words = std::str::from_utf8(line).ok()?.split(' ').peekable();
+    let time = Timestamp(words.next()?.parse().ok()?);
+    let accepted = words.next_if_eq(&ACCEPTED).is_some();
+    let mut head = || Head::from_hex(words.next()?.parse().ok()?, words.next()?);
+    let line = match accepted {
+        true => Line::Accepted(Loss { time, record: head()?, lost: head()?, kept: head()? }),
+        false => Line::Head(time, head()?),
+    };
+    words.next().is_none().then_some(line)
 }
 
 fn sync_dir(path: &Path) -> std::io::Result<()> {
@@ -133,5 +217,27 @@ mod tests {
         let lines: String = (1..=100).map(|n| format!("{n} {n} {}\n", head(n, 7).hash_hex())).collect();
         std::fs::write(&path, lines).unwrap();
         assert_eq!(Anchor::open(&path).unwrap().last(), Some(head(100, 7)));
+    }
+
+    /// Goal: an accepted loss lets the count fall once, is found again for ever, and is a foreign line to a program of before.
+    #[test]
+    fn accepted_losses() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("anchor.log");
+        let mut anchor = Anchor::open(&path).unwrap();
+        [3, 5, 9].into_iter().for_each(|n| anchor.push(Timestamp(1), head(n, 1)).unwrap());
+        let loss = Loss { time: Timestamp(2), kept: head(5, 1), lost: head(9, 1), record: head(7, 2) };
+        anchor.accept(&loss).unwrap();
+        assert!(matches!(anchor.push(Timestamp(3), head(6, 2)), Err(LedgerError::AnchorFalls { last: 7, count: 6 })));
+        assert_eq!(Anchor::open(&path).unwrap().last(), Some(head(7, 2)));
+        anchor.push(Timestamp(3), head(8, 3)).unwrap();
+        let anchor = Anchor::open(&path).unwrap();
+        assert_eq!((anchor.last(), anchor.last_time()), (Some(head(8, 3)), Some(Timestamp(3))));
+        assert_eq!((anchor.losses().unwrap(), anchor.heads().unwrap()), (vec![loss], vec![head(7, 2), head(8, 3)]));
+        let largest = Head { seq: u64::MAX, hash: [255; 32] };
+        let mut anchor = anchor;
+        let huge = Loss { time: Timestamp(i64::MIN), kept: largest, lost: largest, record: largest };
+        anchor.accept(&huge).unwrap();
+        assert_eq!(Anchor::open(&path).unwrap().losses().unwrap(), [loss, huge]);
     }
 }

@@ -24,7 +24,7 @@ mod schema;
 mod tx;
 pub mod verify;
 
-pub use anchor::Anchor;
+pub use anchor::{Anchor, Loss};
 pub use error::LedgerError;
 pub use ledger::{Ledger, Options, Stats};
 pub use listing::GateFilter;

@@ -132,6 +132,7 @@ verbs! {
     "record/list"       Owner        RecordList       => Records;
     "record/head"       LeaseOrOwner RecordHead       => Head;
     "record/verify"     Owner        RecordVerify     => RecordVerified;
+    "record/accept-loss" Owner       RecordAcceptLoss => LossAccepted;
 }
 
 /// The verb did what it says; there is nothing more to tell.

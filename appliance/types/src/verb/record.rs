@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{LeaseId, RunId};
 use crate::object::Oid;
 use crate::path::TreePath;
+use crate::secret::Secret;
 use crate::time::Timestamp;
 
 /// Records, newest first unless `after` is given.
@@ -126,4 +127,32 @@ pub struct RecordVerified {
     pub because: Option<String>,
     /// The anchored head it was compared with.
     pub anchor: Option<Head>,
+    /// Losses that the owner accepted, oldest first: what was recorded there is gone, however well the rest fits.
+    #[serde(default)]
+    pub losses: Vec<LossAccepted>,
+}
+
+/// Accepts that records are lost: the ledger does not hold what was anchored and will not come back. Leases that are in
+/// force in what is left end, since their revocation may be among what was lost. `box/resume` works again after it.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RecordAcceptLoss {
+    /// The owner's passphrase.
+    pub passphrase: Secret,
+    /// Why, for the record.
+    #[serde(default)]
+    pub why: Option<String>,
+}
+
+/// A loss of records that the owner accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LossAccepted {
+    /// When.
+    pub time: Timestamp,
+    /// The newest anchored head that was still there: what follows it may be lost.
+    pub kept: Head,
+    /// The anchored head that was not there: up to here records are lost.
+    pub lost: Head,
+    /// The record that tells of it: the chain is anchored by it from then on.
+    pub record: Head,
 }

@@ -1,8 +1,8 @@
 //! Records, and their verification against a head that was kept on this machine (SPEC REC-3).
 
-use nas_types::verb::{Head, RecordHead, RecordList, RecordVerified, RecordVerify};
+use nas_types::verb::{Head, RecordAcceptLoss, RecordHead, RecordList, RecordVerified, RecordVerify};
 
-use super::{As, Session};
+use super::{As, Session, owner};
 use crate::cli::RecordVerb;
 use crate::failure::Failure;
 use crate::text;
@@ -29,6 +29,12 @@ impl Session {
                     Some(why) => Err(Failure::Verification(why)),
                     None => self.state.saw_head(&answer.head),
                 }
+            }
+            RecordVerb::AcceptLoss { why, passphrase } => {
+                let request = RecordAcceptLoss { passphrase: owner::ask(&passphrase)?, why };
+                let loss = self.call(As::Owner, &request)?;
+                self.state.replace_head(&loss.record)?;
+                self.print(&loss)
             }
         }
     }

@@ -155,8 +155,15 @@ fn the_gate_card() {
 #[test]
 fn verification_compares_with_what_was_seen() {
     let head = |seq, hash: &str| Head { seq, hash: hash.to_owned() };
-    let mut answer =
-        RecordVerified { ok: true, head: head(10, "aa"), days: 1, first_bad: None, because: None, anchor: None };
+    let mut answer = RecordVerified {
+        ok: true,
+        head: head(10, "aa"),
+        days: 1,
+        first_bad: None,
+        because: None,
+        anchor: None,
+        losses: Vec::new(),
+    };
     assert_eq!(broken(&answer, None), None);
     assert_eq!(broken(&answer, Some(&head(9, "99"))), None);
     assert_eq!(broken(&answer, Some(&head(10, "AA"))), None);

@@ -49,7 +49,10 @@ impl DoorVerb for BoxResume {
         door.check_passphrase(&self.passphrase)?;
         let report = door.inner.ledger.verify(door.inner.anchor.lock().last()).map_err(DoorError::Ledger)?;
         if let Some((seq, fault)) = report.fault {
-            return Err(DoorError::State(format!("the ledger does not verify at record {seq}: {fault}")));
+            return Err(DoorError::State(format!(
+                "the ledger does not verify at record {seq}: {fault}; restore it, or, when its end is lost for good, \
+                 'nas record accept-loss'"
+            )));
         }
         let record =
             NewRecord { principal: Some(owner.to_owned()), ..NewRecord::event("box.resume", door.inner.clocks.wall()) };
