@@ -8,16 +8,18 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use nas_ledger::{BranchRow, LedgerError, MountRow, NewRecord, PrincipalKind, RunRow, RunState, Tx};
+use nas_ledger::{
+    BranchRow, LeaseRow, LeaseState, LedgerError, MountRow, NewRecord, PrincipalKind, RunRow, RunState, Tx,
+};
 use nas_policy::{Act, Decision, Effect, PolicyRequest, Subject, Target};
 use nas_store::{Branch, Pinned, Prepared, PreparedMerge};
 use nas_trust_core::degradation::VerbClass;
 use nas_trust_core::lease_time::LeaseClock;
 use nas_trust_core::{ActionSet, PathSet};
-use nas_types::id::{GateId, RunId};
+use nas_types::id::{GateId, LeaseId, RunId};
 use nas_types::lease::{Action, RoleName};
 use nas_types::object::Oid;
 use nas_types::path::TreePath;
@@ -36,6 +38,8 @@ use crate::merge::{Merge, MergeEnd};
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// A lease with less than this left is followed by another one.
 const REISSUE_BELOW_MS: i64 = 30 * 60_000;
+/// How long after a failure (a full disk, say) a branch is looked at again.
+const RETRY_AFTER: Duration = Duration::from_secs(30);
 /// Paths named when edits are stuck.
 const PATHS_NAMED_MAX: usize = 100;
 /// Under which name the ledger keeps the open envelopes.
@@ -76,13 +80,19 @@ pub(crate) fn start(inner: &Arc<Inner>, stopped: Receiver<()>) -> Result<JoinHan
 }
 
 fn run(inner: &Weak<Inner>, stopped: &Receiver<()>) {
+    let mut failed: HashMap<RunId, Instant> = HashMap::new();
     while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
         let Some(inner) = inner.upgrade() else { return };
         let envelopes = inner.standing.lock().envelopes();
         for envelope in envelopes {
+            if failed.get(&envelope.run).is_some_and(|at| at.elapsed() < RETRY_AFTER) {
+                continue;
+            }
+            failed.remove(&envelope.run);
             let tended = inner.reissue(&envelope).and_then(|()| inner.tend(&envelope));
             if let Err(error) = tended {
-                tracing::warn!(%error, run = %envelope.run, "the standing branch is tried again");
+                tracing::warn!(%error, run = %envelope.run, "the standing branch is tried again in half a minute");
+                failed.insert(envelope.run, Instant::now());
             }
         }
     }
@@ -105,6 +115,16 @@ impl Inner {
         self.standing.lock().0.contains_key(&run)
     }
 
+    /// The other leases of the envelope that `lease` is within and that still give something.
+    pub(crate) fn standing_leases(&self, lease: &Lease) -> Vec<LeaseId> {
+        if !self.stands(lease.run.id) {
+            return Vec::new();
+        }
+        let leases = self.leases.read();
+        let others = leases.values().filter(|held| held.run.id == lease.run.id && held.id != lease.id);
+        others.filter(|held| !held.is_revoked() && held.parent.is_none()).map(|held| held.id).collect()
+    }
+
     /// Opens the person's standing branch, or issues a lease on the one that is open.
     pub(crate) fn open_standing(
         self: &Arc<Self>,
@@ -112,6 +132,8 @@ impl Inner {
         paths: PathSet,
         decision: &Decision,
     ) -> Result<(Arc<Lease>, Secret), DoorError> {
+        // One at a time: a person has one.
+        let _one_at_a_time = self.merging.lock();
         let known = self.standing.lock().of(principal);
         if let Some(envelope) = known {
             if self.ledger.read(|reader| reader.need::<RunRow>(&envelope.run)).map_err(DoorError::Ledger)?.state
@@ -167,14 +189,20 @@ impl Inner {
         let (row, lease, token) = crate::authority::make_lease(&run, None, self.grant_within(paths)?, &now);
         let detail = serde_json::json!({ "envelope": envelope.run, "paths": row.paths, "expires_at": row.expires_at });
         let record = self.by_lease(NewRecord { detail, ..NewRecord::event(kind, now.wall) }, &lease);
-        let of_run: Vec<_> = {
+        // Only those of the envelope's own leases: a narrower child never gets more, and what was revoked stays so.
+        let own: Vec<_> = {
             let leases = self.leases.read();
-            leases.values().filter(|held| held.run.id == run.id).map(|held| held.id).collect()
+            let own = leases.values().filter(|held| held.run.id == run.id && held.parent.is_none());
+            own.map(|held| held.id).collect()
         };
         let moved = self.ledger.write(|tx| {
             tx.insert(&row)?;
-            let mounts = tx.mounts_live()?.into_iter().filter(|mount| of_run.contains(&mount.lease));
-            let moved: Vec<_> = mounts.map(|mount| MountRow { lease: row.id, ..mount }).collect();
+            let mut moved = Vec::new();
+            for mount in tx.mounts_live()?.into_iter().filter(|mount| own.contains(&mount.lease)) {
+                if tx.need::<LeaseRow>(&mount.lease)?.state == LeaseState::Active {
+                    moved.push(MountRow { lease: row.id, ..mount });
+                }
+            }
             moved.iter().try_for_each(|mount| tx.update(mount))?;
             tx.append(&record)?;
             Ok::<_, LedgerError>(moved)
@@ -237,10 +265,17 @@ impl Inner {
         if !branch.live().is_dirty() && tried == Some(at(&branch)) {
             return Ok(());
         }
+        // Ended another way: what is there stays on the branch.
+        let run = self.ledger.read(|reader| reader.need::<RunRow>(&envelope.run)).map_err(DoorError::Ledger)?;
+        if run.state != RunState::Active {
+            return Ok(());
+        }
+        // Read before: should main move meanwhile, it is looked at again.
+        let number = self.store.main().pointer().number;
         self.merge_own(envelope, &branch, &lease)?;
         let main = self.store.main().pointer().commit;
         branch.follow(main).map_err(|error| crate::store_error("bringing the standing branch to main", error))?;
-        let now_at = at(&branch);
+        let now_at = (branch.tip(), number);
         if let Some((_, tried)) = self.standing.lock().0.get_mut(&envelope.run) {
             *tried = Some(now_at);
         }
@@ -268,7 +303,10 @@ impl Inner {
         let noted = |error| crate::store_error("noting what was merged", error);
         let prepared = self.store.prepare_merge(pinned);
         let prepared = match prepared.map_err(|error| crate::store_error("computing the merge", error))? {
-            Prepared::Clean(prepared) if prepared.changes().is_empty() => return branch.merged(pinned).map_err(noted),
+            Prepared::Clean(prepared) if prepared.changes().is_empty() => {
+                branch.merged(pinned).map_err(noted)?;
+                return self.note(envelope, lease, None);
+            }
             Prepared::Clean(prepared) => prepared,
             Prepared::Conflicts(conflicts) => {
                 let because = "main changed the same files: bring them together on the branch, or put yours elsewhere";

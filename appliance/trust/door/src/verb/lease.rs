@@ -108,6 +108,16 @@ fn narrow(
             reason: "a child lease works on the tree of its parent: leave it out".to_owned(),
         });
     }
+    if door.inner.stands(parent.run.id) {
+        door.inner.refused(parent, "standing-is-personal", &nas_types::path::TreePath::root());
+        return Err(DoorError::Denied {
+            rule: "standing-is-personal".into(),
+            reason:
+                "what is written on a standing branch is merged as the person's own edits, so its lease is not handed \
+                     on: start a run for whom you want to let in"
+                    .to_owned(),
+        });
+    }
     if request.quota_bytes.is_some() {
         return Err(DoorError::Invalid {
             field: "quota_bytes",
@@ -219,7 +229,11 @@ impl DoorVerb for LeaseRevoke {
         if let Some((revoked_at, record)) = door.revoked_before(&lease)? {
             return Ok(LeaseRevoked { revoked: Vec::new(), record, revoked_at, already_there: true });
         }
-        let (revoked, record) = door.inner.revoke(lease.id, &caller.name(), self.why.as_deref())?;
+        let (mut revoked, record) = door.inner.revoke(lease.id, &caller.name(), self.why.as_deref())?;
+        // Leases of a standing branch follow one another: who revokes one means the branch.
+        for other in door.inner.standing_leases(&lease) {
+            revoked.extend(door.inner.revoke(other, &caller.name(), self.why.as_deref())?.0);
+        }
         let (revoked_at, _) = door.revoked_before(&lease)?.unwrap_or((door.inner.clocks.wall(), record));
         Ok(LeaseRevoked { revoked, record, revoked_at, already_there: false })
     }
