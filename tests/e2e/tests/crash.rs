@@ -68,6 +68,9 @@ const MERGE: [(&str, &[u64]); 20] = [
 /// Points of making an unprotected tree: `trees.rs` kills there.
 const TREES: [&str; 1] = ["door.tree.made"];
 
+/// Points of a standing branch that follows main: `standing.rs` kills there, and so does the sweep of the store.
+const FOLLOWING: [&str; 2] = ["store.follow.applied", "store.follow.state"];
+
 /// Points that nasd does not pass: joining and pruning packs. The crash sweep of `nas-history` kills there.
 const ELSEWHERE: [&str; 3] = ["history.consolidate.written", "history.pack.removed", "history.prune.written"];
 
@@ -82,7 +85,8 @@ fn every_failpoint_is_listed() -> std::io::Result<()> {
     found.sort();
     found.dedup();
     let swept = BRANCH.iter().chain(&MERGE).map(|(name, _)| *name);
-    let mut listed: Vec<_> = swept.chain(FIRST_START).chain(TREES).chain(ELSEWHERE).map(str::to_owned).collect();
+    let mut listed: Vec<_> =
+        swept.chain(FIRST_START).chain(TREES).chain(FOLLOWING).chain(ELSEWHERE).map(str::to_owned).collect();
     listed.sort();
     assert_eq!(found, listed);
     Ok(())

@@ -173,7 +173,9 @@ fn it_stands_after_a_crash() -> anyhow::Result<()> {
 /// Goal: a kill at each step of following main and of merging leaves a branch that goes on, and main with what was written.
 #[test]
 fn killed_between_the_steps() -> anyhow::Result<()> {
-    for failpoint in ["store.follow.applied", "store.follow.state", "door.merge.pointer", "door.merge.published"] {
+    let following = ["store.follow.applied", "store.follow.state"];
+    let merging = ["door.merge.intent", "door.merge.staged", "door.merge.pointer", "door.merge.published"];
+    for failpoint in following.into_iter().chain(merging) {
         let mut nas = TestBox::start_with(&QUICK)?;
         with_tree(&nas)?;
         let lease = open(&nas)?;
@@ -181,11 +183,16 @@ fn killed_between_the_steps() -> anyhow::Result<()> {
         let first = merged_after(&nas, None)?;
         nas.stop()?;
         nas.boot_with(&[("NAS_FAILPOINT", failpoint)])?;
-        // The last two die in the merge of this, the first two in following what a run merged.
-        let run = nas.full_lease("/shared/x").map_err(refused)?;
-        nas.mount(&run, "/shared/x")?.write_file("run.txt", b"run\n")?;
-        let approved = nas.propose(&run).and_then(|proposed| nas.card(&proposed)).and_then(|card| nas.approve(&card));
-        drop(approved);
+        if failpoint.starts_with("store.follow.") {
+            // In following what a run merged.
+            let run = nas.full_lease("/shared/x").map_err(refused)?;
+            nas.mount(&run, "/shared/x")?.write_file("run.txt", b"run\n")?;
+            let card = nas.card(&nas.propose(&run).map_err(refused)?).map_err(refused)?;
+            nas.approve(&card).map_err(refused)?;
+        } else {
+            // In merging these edits.
+            nas.mount(&open(&nas)?, "/shared/x")?.write_file("edit.txt", b"edit\n")?;
+        }
         nas.wait_for_end()?;
         nas.boot()?;
         let again = open(&nas)?;
@@ -196,6 +203,8 @@ fn killed_between_the_steps() -> anyhow::Result<()> {
         assert_eq!(main.read_file("first.txt")?, b"first\n", "{failpoint}");
         assert_eq!(main.read_file("second.txt")?, b"second\n", "{failpoint}");
         assert_eq!(main.read_file("kept.txt")?, b"kept\n", "{failpoint}");
+        let more: &[u8] = if failpoint.starts_with("store.follow.") { b"run.txt" } else { b"edit.txt" };
+        assert!(main.list("")?.iter().any(|name| name == more), "{failpoint}");
     }
     Ok(())
 }
