@@ -247,7 +247,7 @@ fn against_revocation(nas: &TestBox) -> Result<()> {
             || nas.approve(&card),
             || {
                 for _ in 0..wait {
-                    nas.call(None, &BoxStatus {})?;
+                    nas.as_owner(&BoxStatus {})?;
                 }
                 nas.as_owner(&LeaseRevoke { lease: child.info.lease, why: None })
             },
