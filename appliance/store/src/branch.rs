@@ -150,6 +150,9 @@ pub(crate) struct State {
     /// What of it main has: the last pinned commit that was merged.
     #[serde(default)]
     pub(crate) merged: Option<Oid>,
+    /// Files are being brought from one commit to another that main is; see [`restore`](self::restore).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) following: Option<restore::Following>,
     /// What was pinned, oldest first, from what was merged on.
     #[serde(default)]
     pub(crate) pins: Vec<Oid>,
@@ -332,6 +335,14 @@ impl Branch {
         self.save(&state, true)
     }
 
+    /// Notes that main took the newest pin, if it did: between a merge and [`merged`](Self::merged) there may have been a crash.
+    pub fn note_taken(&self, main: Oid) -> Result<(), StoreError> {
+        let newest = self.state.lock().pins.last().copied();
+        let Some(pin) = newest.filter(|pin| *pin != self.proposal_base()) else { return Ok(()) };
+        let taken = self.core.history.is_ancestor(pin, main).map_err(StoreError::history("looking for a merge"))?;
+        if taken { self.merged(pin) } else { Ok(()) }
+    }
+
     /// Nothing, once the branch is recycled: its directory is about to go.
     fn save(&self, state: &State, durable: bool) -> Result<(), StoreError> {
         if self.gone.load(Ordering::Acquire) { Ok(()) } else { state.save(&self.dir, durable) }
@@ -464,6 +475,8 @@ impl Branch {
     /// and pins that for a gate. Pinning again for the same gate replaces the pin.
     pub fn pin(&self, gate: GateId, message: &str) -> Result<Pinned, StoreError> {
         let _one = self.committing.lock();
+        // What a follow left half done is main's, not this branch's to propose.
+        self.unfollow()?;
         self.commit_one(CommitReason::Propose)?;
         let (base, tip, history) = (self.proposal_base(), self.tip(), &self.core.history);
         // Files that were only touched are nothing to propose.

@@ -273,6 +273,7 @@ impl Store {
             name: name.clone(),
             base: from.pointer().commit,
             merged: None,
+            following: None,
             pins: Vec::new(),
             created_at: (self.core.options.now)(),
             expires_at,
