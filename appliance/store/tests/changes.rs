@@ -7,16 +7,14 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nas_store::{Branch, CommitReason, Import, Limits, Options, Reserve, Store};
+use nas_store::{Branch, CommitReason, Import, Store};
 use nas_types::fs::{CreateHow, FsError, SetAttr, Stability};
-use nas_types::id::{LeaseId, RunId};
-use nas_types::lease::BranchName;
-use nas_types::object::{Oid, Provenance};
+use nas_types::object::Oid;
 use nas_types::path::{Name, TreePath};
 use nas_types::time::FileTime;
 
 mod pools;
-use pools::TestPool;
+use pools::{TestPool, fork, open, put};
 
 on_every_engine!(
     every_name_of_a_file_is_committed,
@@ -33,39 +31,6 @@ fn n(text: &str) -> Name<'_> {
     Name::new(text.as_bytes()).unwrap()
 }
 
-fn open(pool: &TestPool) -> Store {
-    let options = Options {
-        reserve: Reserve { percent: 0, bytes_min: 1 << 20 },
-        quiet: Duration::from_secs(3600),
-        durability: nas_store::Durability::Deferred,
-        ..Options::default()
-    };
-    Store::open(&pool.pool.path, None, options).unwrap()
-}
-
-fn fork(store: &Store) -> Arc<Branch> {
-    let name = BranchName { role: "cleo".parse().unwrap(), run: RunId::random() };
-    let who = Provenance {
-        principal: "agent:cleo".into(),
-        on_behalf_of: None,
-        run: name.run,
-        lease: LeaseId::random(),
-        purpose: None,
-        read_manifest: None,
-    };
-    store.fork(&name, &who, Limits::NONE, None).unwrap()
-}
-
-fn put(branch: &Branch, path: &str, bytes: &[u8]) {
-    let path = p(path);
-    let (above, name) = path.split_last().unwrap();
-    let dir = branch.live().locate_path(&above).unwrap();
-    let how = CreateHow::Unchecked(SetAttr { size: Some(0), ..SetAttr::default() });
-    branch.live().create(&dir, name, how).unwrap();
-    let at = branch.live().locate_path(&path).unwrap();
-    branch.live().write(&at, 0, bytes, Stability::Unstable).unwrap();
-}
-
 fn commit(branch: &Branch) -> Oid {
     branch.commit(CommitReason::Explicit("test".into())).unwrap().unwrap()
 }
@@ -80,7 +45,7 @@ fn every_name_of_a_file_is_committed(pool: &TestPool) {
     let store = open(pool);
     let branch = fork(&store);
     let live = branch.live();
-    put(&branch, "/shared/one", b"first");
+    put(&branch, "/shared/one", b"first").unwrap();
     let shared = live.locate_path(&p("/shared")).unwrap();
     live.link(&live.locate_path(&p("/shared/one")).unwrap(), &shared, n("two")).unwrap();
     let tip = commit(&branch);
@@ -113,10 +78,10 @@ fn half_a_setattr_is_noted(pool: &TestPool) {
     let store = open(pool);
     let branch = fork(&store);
     let live = branch.live();
-    put(&branch, "/shared/f", b"long");
+    put(&branch, "/shared/f", b"long").unwrap();
     commit(&branch);
     // Marked on disk already, and open already.
-    put(&branch, "/shared/g", b"x");
+    put(&branch, "/shared/g", b"x").unwrap();
     let at = live.locate_path(&p("/shared/f")).unwrap();
     live.write(&at, 0, b"", Stability::Unstable).unwrap();
     for dir in [live.path().to_owned(), live.path().join("shared")] {
@@ -148,7 +113,7 @@ impl std::io::Read for Slow<'_> {
         if self.left.len() == 4 {
             let (branch, done) = (Arc::clone(self.branch), std::sync::mpsc::channel());
             std::thread::spawn(move || {
-                put(&branch, "/shared/quick", b"q");
+                put(&branch, "/shared/quick", b"q").unwrap();
                 commit(&branch);
                 let root = branch.live().locate(branch.live().root()).unwrap();
                 let listed = branch.live().readdir(&root, 0, 100, false, &mut |_| true).unwrap();
@@ -203,11 +168,11 @@ fn names_of_incoming_files_are_ours(pool: &TestPool) {
     assert_eq!(live.mkdir(&root, n(OURS), &plain).unwrap_err(), FsError::Access);
     assert_eq!(live.symlink(&root, n(OURS), b"x", &plain).unwrap_err(), FsError::Access);
     assert_eq!(live.rename(&root, n("shared"), &root, n(OURS)).unwrap_err(), FsError::Access);
-    put(&branch, "/shared/f", b"x");
+    put(&branch, "/shared/f", b"x").unwrap();
     let file = live.locate_path(&p("/shared/f")).unwrap();
     assert_eq!(live.link(&file, &root, n(OURS)).unwrap_err(), FsError::Access);
     assert_eq!(live.lookup(&root, n(OURS)).unwrap_err(), FsError::NotFound);
     assert!(branch.import_entry(&p(&format!("/{OURS}")), Import::Dir, 0o755, None).is_err());
     assert!(branch.import_entry(&p(&format!("/{OURS}/x")), Import::Dir, 0o755, None).is_err());
-    put(&branch, &format!("/shared/{OURS}"), b"x");
+    put(&branch, &format!("/shared/{OURS}"), b"x").unwrap();
 }

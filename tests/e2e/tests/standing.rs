@@ -209,6 +209,95 @@ fn killed_between_the_steps() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Goal: what a killed follow had put in place is main's and not the person's: when main takes it back, it stays taken back.
+#[test]
+fn a_killed_follow_takes_nothing_back() -> anyhow::Result<()> {
+    for failpoint in ["store.follow.applied", "store.follow.state"] {
+        let mut nas = TestBox::start_with(&["--standing-quiet-ms", "2500"])?;
+        with_tree(&nas)?;
+        let lease = open(&nas)?;
+        let run = nas.full_lease("/shared/x").map_err(refused)?;
+        let approved = |nas: &TestBox, text: &[u8]| -> anyhow::Result<()> {
+            nas.mount(&run, "/shared/x")?.write_file("edited.txt", text)?;
+            let card = nas.card(&nas.propose(&run).map_err(refused)?).map_err(refused)?;
+            assert_eq!(nas.approve(&card).map_err(refused)?.state, "approved");
+            Ok(())
+        };
+        nas.stop()?;
+        nas.boot_with(&[("NAS_FAILPOINT", failpoint)])?;
+        approved(&nas, b"RUN\n")?;
+        nas.wait_for_end()?;
+        nas.boot()?;
+        approved(&nas, b"one\ntwo\n")?;
+        let mut mine = nas.mount(&lease, "/shared/x")?;
+        mine.write_file("mine.txt", b"mine\n")?;
+        until(&nas, |info| info.merged.is_some() && info.waiting == 0)?;
+        let mut main = main_view(&nas)?;
+        assert_eq!(main.read_file("edited.txt")?, b"one\ntwo\n", "{failpoint}");
+        assert_eq!(main.read_file("mine.txt")?, b"mine\n", "{failpoint}");
+        assert!(wait_until(PATIENCE, || mine.read_file("edited.txt").is_ok_and(|text| text == b"one\ntwo\n")));
+    }
+    Ok(())
+}
+
+/// Goal: what was written and answered before the end is in main after closing, however busy the mount is.
+#[test]
+fn closing_loses_no_answered_write() -> anyhow::Result<()> {
+    let nas = TestBox::start_with(&["--standing-quiet-ms", "3600000"])?;
+    with_tree(&nas)?;
+    let lease = open(&nas)?;
+    let mut mine = nas.mount(&lease, "/shared/x")?;
+    let answered = std::sync::atomic::AtomicU32::new(0);
+    let written = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut written = Vec::new();
+            loop {
+                let name = format!("w{}", written.len());
+                if mine.write_file(&name, b"written\n").is_err() {
+                    return written;
+                }
+                written.push(name);
+                answered.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        });
+        let busy = wait_until(PATIENCE, || answered.load(std::sync::atomic::Ordering::Relaxed) > 20);
+        let closed = nas.as_owner(&StandingClose { passphrase: passphrase() }).map_err(refused);
+        (busy, closed, writer.join())
+    });
+    let (busy, closed, written) = written;
+    assert!(busy && closed?.stuck.is_none());
+    let main = main_view(&nas)?.list("")?;
+    for name in written.unwrap_or_default() {
+        assert!(main.contains(&name.clone().into_bytes()), "{name} was answered and is not in main");
+    }
+    Ok(())
+}
+
+/// Goal: what was written under a lease that was revoked is not merged by opening again; other paths than those of the open
+/// branch are refused, not ignored.
+#[test]
+fn opened_again() -> anyhow::Result<()> {
+    let nas = TestBox::start_with(&["--standing-quiet-ms", "3000"])?;
+    with_tree(&nas)?;
+    let lease = open(&nas)?;
+    let narrower = StandingOpen { paths: Some(vec!["/shared/x/**".to_owned()]), passphrase: passphrase() };
+    let error = nas.as_owner(&narrower).map(|_| ()).unwrap_err();
+    assert!(error.message.contains("standing close"), "{}", error.message);
+    let again = nas.full_lease("/shared/x").map_err(refused)?;
+    // Written and revoked within the time of quiet.
+    nas.mount(&lease, "/shared/x")?.write_file("intruder.txt", b"intruder\n")?;
+    nas.as_owner(&LeaseRevoke { lease: lease.info.lease, why: None }).map_err(refused)?;
+    assert_eq!(show(&nas)?.state, "over");
+    let fresh = open(&nas)?;
+    assert_ne!(fresh.info.run, lease.info.run);
+    nas.mount(&fresh, "/shared/x")?.write_file("mine.txt", b"mine\n")?;
+    merged_after(&nas, None)?;
+    let mut main = nas.mount_view(&again, "/shared/x", View::Main)?;
+    assert_eq!(main.read_file("mine.txt")?, b"mine\n");
+    assert!(not_found(main.find("intruder.txt")));
+    Ok(())
+}
+
 /// Goal: closing merges what is there and ends the mount; nothing is open then; a revoked lease merges nothing.
 #[test]
 fn closed_and_revoked() -> anyhow::Result<()> {

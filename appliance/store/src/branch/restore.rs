@@ -68,7 +68,8 @@ impl Branch {
         if journal.is_dirty() || !history.diff(Some(base), before).map_err(failed())?.is_empty() {
             return Ok(None);
         }
-        let changes = history.diff_with_times(before, main).map_err(failed())?;
+        // A file that was only touched keeps its time: that is no change of main's.
+        let changes = history.diff(Some(before), main).map_err(failed())?;
         if changes.is_empty() {
             return Ok(Some(0));
         }
@@ -124,10 +125,10 @@ impl Branch {
         let failed = || StoreError::history("comparing commits");
         let (history, tip) = (&self.core.history, self.tip());
         let mut back = Vec::new();
-        for change in history.diff_with_times(from, to).map_err(failed())? {
+        for change in history.diff(Some(from), to).map_err(failed())? {
             let now = history.entry_at(tip, &change.path).map_err(failed())?;
             let is_dir = |entry: Option<Entry>| entry.is_some_and(|entry| entry.kind == EntryKind::Dir);
-            if same(now, change.new) && !(is_dir(now) && !is_dir(change.old)) {
+            if same(now, change.new) && (is_dir(change.old) || !is_dir(now)) {
                 back.push(Change { path: change.path, old: now, new: change.old });
             }
         }

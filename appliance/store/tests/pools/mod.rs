@@ -1,14 +1,21 @@
 //! Pools for tests, one for each engine: btrfs in a loop image (root only), copy in a plain directory.
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its own part")]
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nas_store::embed::{Pool, PoolOptions};
 use nas_store::engine::{self, Engine};
 use nas_store::live::{Durability, FdCache, LiveDir, Shared};
 use nas_store::space::{Limits, Reserve, SpaceGuard};
+use nas_store::{Branch, Options, Store};
+use nas_types::fs::{CreateHow, FsError, SetAttr, Stability};
+use nas_types::id::{LeaseId, RunId};
+use nas_types::lease::BranchName;
+use nas_types::object::Provenance;
+use nas_types::path::TreePath;
 use tempfile::TempDir;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,4 +102,40 @@ macro_rules! on_every_engine {
             })*
         }
     };
+}
+
+/// A store in the pool that commits only when asked to.
+pub(crate) fn open(pool: &TestPool) -> Store {
+    let options = Options {
+        reserve: SMALL_RESERVE,
+        quiet: Duration::from_secs(3600),
+        durability: Durability::Deferred,
+        ..Options::default()
+    };
+    Store::open(&pool.pool.path, None, options).unwrap()
+}
+
+/// A branch of a run of its own.
+pub(crate) fn fork(store: &Store) -> Arc<Branch> {
+    let name = BranchName { role: "cleo".parse().unwrap(), run: RunId::random() };
+    let who = Provenance {
+        principal: "agent:cleo".into(),
+        on_behalf_of: None,
+        run: name.run,
+        lease: LeaseId::random(),
+        purpose: None,
+        read_manifest: None,
+    };
+    store.fork(&name, &who, Limits::NONE, None).unwrap()
+}
+
+/// Writes a whole file as a client does.
+pub(crate) fn put(branch: &Branch, path: &str, bytes: &[u8]) -> Result<(), FsError> {
+    let path = TreePath::parse(path).unwrap();
+    let (above, name) = path.split_last().unwrap();
+    let dir = branch.live().locate_path(&above)?;
+    let how = CreateHow::Unchecked(SetAttr { size: Some(0), ..SetAttr::default() });
+    let made = branch.live().create(&dir, name, how)?;
+    let at = branch.live().locate(made.made.node.node)?;
+    branch.live().write(&at, 0, bytes, Stability::Unstable).map(drop)
 }

@@ -32,6 +32,7 @@ use crate::authority::{Grant, NewRun};
 use crate::file::{MountFacts, Mounted};
 use crate::inner::Inner;
 use crate::lease::Lease;
+use crate::lease::Standing::Over;
 use crate::merge::{Merge, MergeEnd};
 
 /// How often the branches are looked at.
@@ -40,10 +41,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const REISSUE_BELOW_MS: i64 = 30 * 60_000;
 /// How long after a failure (a full disk, say) a branch is looked at again.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
+/// A lease that is over for this long has no mount that could go on: the upkeep looked at it many times.
+const FORGOTTEN_MS: i64 = 30 * 24 * 3_600_000;
+/// How often the last merge is made while operations that were under way still end.
+const MERGES_LAST_MAX: u32 = 4;
 /// Paths named when edits are stuck.
 const PATHS_NAMED_MAX: usize = 100;
 /// Under which name the ledger keeps the open envelopes.
 const KEY: &str = "standing";
+/// Where such a value goes that this version cannot read.
+const KEY_UNREADABLE: &str = "standing-unreadable";
 
 /// An envelope that is open, as the ledger keeps it.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
@@ -102,10 +109,14 @@ impl Inner {
     /// Takes the open envelopes back in, at start.
     pub(crate) fn restore_standing(&self) -> Result<(), LedgerError> {
         let Some(json) = self.ledger.read(|reader| reader.kv(KEY))? else { return Ok(()) };
-        let envelopes: Vec<Envelope> = serde_json::from_slice(&json).unwrap_or_else(|error| {
-            tracing::error!(%error, "the envelopes of standing branches cannot be read: none is open");
-            Vec::new()
-        });
+        let envelopes: Vec<Envelope> = match serde_json::from_slice(&json) {
+            Ok(envelopes) => envelopes,
+            Err(error) => {
+                tracing::error!(%error, "the envelopes of standing branches cannot be read: none is open");
+                // What comes next must not write over them.
+                return self.ledger.write(|tx| tx.put_kv(KEY_UNREADABLE, &json));
+            }
+        };
         self.standing.lock().0 = envelopes.into_iter().map(|envelope| (envelope.run, (envelope, None))).collect();
         Ok(())
     }
@@ -125,25 +136,32 @@ impl Inner {
         others.filter(|held| !held.is_revoked() && held.parent.is_none()).map(|held| held.id).collect()
     }
 
-    /// Opens the person's standing branch, or issues a lease on the one that is open.
+    /// Opens the person's standing branch, or issues a lease on the one that is open. One whose lease was revoked is over: what
+    /// was written under it stays on its branch and is not merged, and a new one is opened.
     pub(crate) fn open_standing(
         self: &Arc<Self>,
         principal: &str,
-        paths: PathSet,
+        paths: Option<PathSet>,
         decision: &Decision,
     ) -> Result<(Arc<Lease>, Secret), DoorError> {
         // One at a time: a person has one.
         let _one_at_a_time = self.merging.lock();
         let known = self.standing.lock().of(principal);
         if let Some(envelope) = known {
-            if self.ledger.read(|reader| reader.need::<RunRow>(&envelope.run)).map_err(DoorError::Ledger)?.state
-                == RunState::Active
-            {
+            if self.is_going_on(&envelope)? {
+                if let Some(other) = paths.filter(|paths| paths.to_globs() != envelope.paths) {
+                    return Err(DoorError::State(format!(
+                        "the standing branch is open for {}, not for {}: close it first ('nas standing close'), or leave \
+                         the paths out",
+                        envelope.paths.join(", "),
+                        other.to_globs().join(", ")
+                    )));
+                }
                 return self.issue_within(&envelope, "standing.open");
             }
-            // Its run was ended another way.
-            self.forget_standing(&envelope, None)?;
+            self.forget_standing(&envelope)?;
         }
+        let paths = paths.unwrap_or_else(PathSet::everything);
         let role = principal.rsplit(':').next().and_then(|name| name.parse::<RoleName>().ok());
         let role = role.unwrap_or_else(|| "person".parse().expect("because it is a legal role name"));
         let globs = paths.to_globs();
@@ -172,6 +190,13 @@ impl Inner {
         Ok((lease, token))
     }
 
+    /// Does its run go on, and was no lease of it revoked?
+    fn is_going_on(&self, envelope: &Envelope) -> Result<bool, DoorError> {
+        let run = self.ledger.read(|reader| reader.need::<RunRow>(&envelope.run)).map_err(DoorError::Ledger)?;
+        let revoked = self.newest_lease(envelope.run).is_none_or(|lease| lease.is_revoked());
+        Ok(run.state == RunState::Active && !revoked)
+    }
+
     fn grant_within(&self, paths: PathSet) -> Result<Grant, DoorError> {
         let clock = LeaseClock::issue(None, &self.now())
             .map_err(|error| DoorError::Invalid { field: "ttl", reason: error.to_string() })?;
@@ -189,26 +214,36 @@ impl Inner {
         let (row, lease, token) = crate::authority::make_lease(&run, None, self.grant_within(paths)?, &now);
         let detail = serde_json::json!({ "envelope": envelope.run, "paths": row.paths, "expires_at": row.expires_at });
         let record = self.by_lease(NewRecord { detail, ..NewRecord::event(kind, now.wall) }, &lease);
-        // Only those of the envelope's own leases: a narrower child never gets more, and what was revoked stays so.
+        // Their mounts go on. Those that ended long ago have none.
         let own: Vec<_> = {
-            let leases = self.leases.read();
-            let own = leases.values().filter(|held| held.run.id == run.id && held.parent.is_none());
+            let (leases, boottime_ms) = (self.leases.read(), now.boottime_ms);
+            let recent =
+                |held: &Lease| !matches!(held.standing(boottime_ms), Over { since_ms } if since_ms > FORGOTTEN_MS);
+            let own = leases.values().filter(|held| held.run.id == run.id && held.parent.is_none() && recent(held));
             own.map(|held| held.id).collect()
         };
         let moved = self.ledger.write(|tx| {
-            tx.insert(&row)?;
-            let mut moved = Vec::new();
-            for mount in tx.mounts_live()?.into_iter().filter(|mount| own.contains(&mount.lease)) {
-                if tx.need::<LeaseRow>(&mount.lease)?.state == LeaseState::Active {
-                    moved.push(MountRow { lease: row.id, ..mount });
+            // A revocation means the branch: none is issued after one.
+            for lease in &own {
+                if tx.need::<LeaseRow>(lease)?.state == LeaseState::Revoked {
+                    return Ok(None);
                 }
             }
+            let mounts = tx.mounts_live()?.into_iter().filter(|mount| own.contains(&mount.lease));
+            let moved: Vec<_> = mounts.map(|mount| MountRow { lease: row.id, ..mount }).collect();
+            tx.insert(&row)?;
             moved.iter().try_for_each(|mount| tx.update(mount))?;
             tx.append(&record)?;
-            Ok::<_, LedgerError>(moved)
+            Ok::<_, LedgerError>(Some(moved))
         });
-        let moved = moved.map_err(DoorError::Ledger)?;
+        let over = DoorError::LeaseOver("a lease of the standing branch was revoked");
+        let Some(moved) = moved.map_err(DoorError::Ledger)? else { return Err(over) };
         self.remember(&row, &lease);
+        // A revocation between the transaction and this did not know of it.
+        if own.iter().any(|id| self.leases.read().get(id).is_some_and(|held| held.is_revoked())) {
+            self.revoke(lease.id, "svc:door", Some("another lease of the standing branch was revoked"))?;
+            return Err(over);
+        }
         for mount in moved {
             self.move_mount(&mount, &lease);
         }
@@ -266,15 +301,22 @@ impl Inner {
             return Ok(());
         }
         // Ended another way: what is there stays on the branch.
-        let run = self.ledger.read(|reader| reader.need::<RunRow>(&envelope.run)).map_err(DoorError::Ledger)?;
-        if run.state != RunState::Active {
+        if !self.is_going_on(envelope)? {
             return Ok(());
         }
         // Read before: should main move meanwhile, it is looked at again.
         let number = self.store.main().pointer().number;
-        self.merge_own(envelope, &branch, &lease)?;
+        let held_back = self.merge_own(envelope, &branch, &lease)?;
         let main = self.store.main().pointer().commit;
-        branch.follow(main).map_err(|error| crate::store_error("bringing the standing branch to main", error))?;
+        let followed = branch.follow(main);
+        // What clashes is told before what is in the way.
+        let in_the_way = followed.as_ref().err().map(|error| {
+            let because =
+                format!("the branch cannot follow main ({error}): move away what is in the way, or make room");
+            stuck(&because, std::iter::empty())
+        });
+        self.note(envelope, &lease, held_back.or(in_the_way))?;
+        followed.map_err(|error| crate::store_error("bringing the standing branch to main", error))?;
         let now_at = (branch.tip(), number);
         if let Some((_, tried)) = self.standing.lock().0.get_mut(&envelope.run) {
             *tried = Some(now_at);
@@ -287,31 +329,43 @@ impl Inner {
         Some((self.store.branch(&name)?, self.newest_lease(run)?))
     }
 
-    /// Pins what is on the branch and merges it, or notes why not.
-    fn merge_own(&self, envelope: &Envelope, branch: &Branch, lease: &Lease) -> Result<(), DoorError> {
+    /// Pins what is on the branch and merges it, or says why not.
+    fn merge_own(
+        &self,
+        envelope: &Envelope,
+        branch: &Branch,
+        lease: &Lease,
+    ) -> Result<Option<StandingStuck>, DoorError> {
+        let noted = |error| crate::store_error("noting what was merged", error);
+        branch.note_taken(self.store.main().pointer().commit).map_err(noted)?;
         let pin = GateId::random();
         let pinned =
             branch.pin(pin, "Own edits").map_err(|error| crate::store_error("committing the branch", error))?;
-        let Pinned::Commit(pinned) = pinned else { return self.note(envelope, lease, None) };
+        let Pinned::Commit(pinned) = pinned else { return Ok(None) };
         let _one_at_a_time = self.merging.lock();
         let merged = self.merge_pinned(envelope, branch, lease, pinned);
         self.unpin(pin);
         merged
     }
 
-    fn merge_pinned(&self, envelope: &Envelope, branch: &Branch, lease: &Lease, pinned: Oid) -> Result<(), DoorError> {
+    fn merge_pinned(
+        &self,
+        envelope: &Envelope,
+        branch: &Branch,
+        lease: &Lease,
+        pinned: Oid,
+    ) -> Result<Option<StandingStuck>, DoorError> {
         let noted = |error| crate::store_error("noting what was merged", error);
         let prepared = self.store.prepare_merge(pinned);
         let prepared = match prepared.map_err(|error| crate::store_error("computing the merge", error))? {
             Prepared::Clean(prepared) if prepared.changes().is_empty() => {
-                branch.merged(pinned).map_err(noted)?;
-                return self.note(envelope, lease, None);
+                return branch.merged(pinned).map(|()| None).map_err(noted);
             }
             Prepared::Clean(prepared) => prepared,
             Prepared::Conflicts(conflicts) => {
                 let because = "main changed the same files: bring them together on the branch, or put yours elsewhere";
                 let paths = conflicts.into_iter().map(|conflict| conflict.path);
-                return self.note(envelope, lease, Some(stuck(because, paths)));
+                return Ok(Some(stuck(because, paths)));
             }
         };
         let changes = prepared.changes();
@@ -326,17 +380,16 @@ impl Inner {
         if decision.effect != Effect::Allow {
             let about =
                 changes.iter().map(|change| change.path.clone()).filter(|path| !request.touches_nas || nas(path));
-            return self.note(envelope, lease, Some(stuck(&decision.reason, about)));
+            return Ok(Some(stuck(&decision.reason, about)));
         }
         match self.merge(&prepared, own_merge(envelope, lease, &decision, &prepared), None)? {
             MergeEnd::Merged { commit, .. } => {
                 branch.merged(pinned).map_err(noted)?;
-                self.change_standing(envelope.run, |envelope| {
-                    (envelope.merged, envelope.stuck) = (Some(commit), None);
-                })
+                self.change_standing(envelope.run, |envelope| envelope.merged = Some(commit))?;
+                Ok(None)
             }
             // The lease was revoked just now.
-            MergeEnd::TooLate => Ok(()),
+            MergeEnd::TooLate => Ok(None),
         }
     }
 
@@ -360,29 +413,51 @@ impl Inner {
         )
     }
 
-    /// Merges what is there, whatever the quiet, and ends the envelope. What could not be merged stays on the branch.
+    /// Ends the envelope: first nobody writes any more, then what is there is merged. What could not be stays on the branch,
+    /// and the answer says why.
     pub(crate) fn close_standing(&self, principal: &str) -> Result<StandingInfo, DoorError> {
         let envelope = self.standing.lock().of(principal).ok_or_else(none_open)?;
-        if let Some((branch, lease)) = self.branch_and_lease(envelope.run)
-            && !lease.is_revoked()
-        {
-            self.merge_own(&envelope, &branch, &lease)?;
+        let going_on = self.is_going_on(&envelope)?;
+        let now = self.now();
+        for lease in self.leases_of(envelope.run) {
+            lease.expire(&now);
         }
-        let info = self.standing_info(principal)?;
-        let leases: Vec<_> = {
-            let leases = self.leases.read();
-            leases.values().filter(|lease| lease.run.id == envelope.run).cloned().collect()
-        };
-        self.forget_standing(&envelope, Some(&leases))?;
         for mount in self.mounts.read().values().filter(|mount| mount.lease.run.id == envelope.run) {
             mount.end();
         }
-        Ok(StandingInfo { state: "closed".to_owned(), ..info })
+        let held_back = match (self.admits(VerbClass::Write), self.branch_and_lease(envelope.run)) {
+            (Err(error), _) => Some(stuck(&format!("{error}; what is on the branch stays there"), std::iter::empty())),
+            (Ok(()), Some((branch, lease))) if going_on => self.merge_last(&envelope, &branch, &lease),
+            (Ok(()), _) => None,
+        };
+        let info = self.standing_info(principal)?;
+        self.forget_standing(&envelope)?;
+        Ok(StandingInfo { state: "closed".to_owned(), stuck: held_back, ..info })
     }
 
-    /// Ends an envelope; with its leases when they are given. The branch stays for the life of a branch from now on.
-    fn forget_standing(&self, envelope: &Envelope, leases: Option<&[Arc<Lease>]>) -> Result<(), DoorError> {
+    /// The last merge. An operation that was under way when the mounts ended may have written once more: then again.
+    fn merge_last(&self, envelope: &Envelope, branch: &Branch, lease: &Lease) -> Option<StandingStuck> {
+        for _ in 0..MERGES_LAST_MAX {
+            let merged = self.merge_own(envelope, branch, lease);
+            match merged {
+                Ok(None) if branch.live().is_dirty() => {}
+                Ok(held_back) => return held_back,
+                Err(error) => {
+                    return Some(stuck(&format!("{error}; what is on the branch stays there"), std::iter::empty()));
+                }
+            }
+        }
+        None
+    }
+
+    fn leases_of(&self, run: RunId) -> Vec<Arc<Lease>> {
+        self.leases.read().values().filter(|lease| lease.run.id == run).cloned().collect()
+    }
+
+    /// Ends an envelope with its leases. The branch stays for the life of a branch from now on.
+    fn forget_standing(&self, envelope: &Envelope) -> Result<(), DoorError> {
         let now = self.now();
+        let leases = self.leases_of(envelope.run);
         let mut open = self.standing.lock();
         let left: Vec<_> = open.envelopes().into_iter().filter(|other| other.run != envelope.run).collect();
         let record = NewRecord {
@@ -392,7 +467,7 @@ impl Inner {
         };
         let name = self.runs.read().get(&envelope.run).map(|run| run.branch.clone());
         let written = self.ledger.write_essential(|tx| {
-            for lease in leases.unwrap_or_default() {
+            for lease in &leases {
                 tx.store_lease_time(lease.id, &lease.expire(&now))?;
             }
             let row = tx.need::<RunRow>(&envelope.run)?;
@@ -428,10 +503,13 @@ impl Inner {
     /// Changes one envelope without a record of its own: the merge has one.
     fn change_standing(&self, run: RunId, change: impl FnOnce(&mut Envelope)) -> Result<(), DoorError> {
         let mut standing = self.standing.lock();
-        let Some((envelope, _)) = standing.0.get_mut(&run) else { return Ok(()) };
+        let mut changed = Standing(standing.0.clone());
+        let Some((envelope, _)) = changed.0.get_mut(&run) else { return Ok(()) };
         change(envelope);
-        let envelopes = standing.envelopes();
-        self.ledger.write(|tx| store(tx, &envelopes)).map_err(DoorError::Ledger)
+        let envelopes = changed.envelopes();
+        self.ledger.write(|tx| store(tx, &envelopes)).map_err(DoorError::Ledger)?;
+        *standing = changed;
+        Ok(())
     }
 
     /// The person's standing branch as the API shows it.
@@ -447,12 +525,13 @@ impl Inner {
                 (committed + branch.dirty_paths()) as u64
             }
         };
+        let state = if self.is_going_on(&envelope)? { "open" } else { "over" };
         Ok(StandingInfo {
             run: envelope.run,
             branch: run.branch.clone(),
             principal: envelope.principal,
             paths: envelope.paths,
-            state: "open".to_owned(),
+            state: state.to_owned(),
             opened_at: envelope.opened_at,
             waiting,
             merged: envelope.merged,

@@ -72,7 +72,7 @@ fn owner(request: &PolicyRequest<'_>) -> Option<Ruling> {
         Act::OwnEdits if request.target == Target::Protected && request.touches_nas => Some((
             Effect::Deny,
             "own-edits-not-nas",
-            "Files under .nas/ say what a role may do: change them in a run and propose it, so that the change is looked at.",
+            "Files under .nas/ say what a role may do, so a change of them is looked at: take it back here, and let a run of its own propose it.",
         )),
         Act::OwnEdits if request.target == Target::Protected => {
             Some((Effect::Allow, "own-edits", "A person's own edits are their approval of them."))

@@ -16,7 +16,7 @@ use crate::verb::LeaseInfo;
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StandingOpen {
-    /// What the branch may change, as the paths of a lease; everything when left out. Only for the first time: later it stays.
+    /// What the branch may change, as the paths of a lease; everything, or what it is open for, when left out.
     #[serde(default)]
     pub paths: Option<Vec<String>>,
     /// The owner's passphrase.
@@ -58,7 +58,7 @@ pub struct StandingInfo {
     pub principal: String,
     /// What it may change.
     pub paths: Vec<String>,
-    /// `open` or `closed`.
+    /// `open`, `closed`, or `over` when its run was ended or a lease of it revoked: nothing of it is merged any more.
     pub state: String,
     /// When it was opened.
     pub opened_at: Timestamp,

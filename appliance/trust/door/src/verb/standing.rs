@@ -18,9 +18,8 @@ impl DoorVerb for StandingOpen {
         if decision.effect != Effect::Allow {
             return Err(crate::denied(&decision));
         }
-        let globs = self.paths.unwrap_or_else(|| vec!["/**".to_owned()]);
-        let paths = PathSet::from_globs(&globs)
-            .map_err(|error| DoorError::Invalid { field: "paths", reason: error.to_string() })?;
+        let paths = self.paths.map(|globs| PathSet::from_globs(&globs)).transpose();
+        let paths = paths.map_err(|error| DoorError::Invalid { field: "paths", reason: error.to_string() })?;
         let (lease, token) = door.inner.open_standing(owner, paths, &decision)?;
         let standing = door.inner.standing_info(owner)?;
         Ok(StandingOpened { standing, lease: door.inner.lease_info(&lease), token })
