@@ -73,6 +73,9 @@ pub enum StoreError {
     /// The branch exists already.
     #[error("branch {0} exists already")]
     BranchExists(nas_types::lease::BranchName),
+    /// As many commits are shown as may be at a time.
+    #[error("{0} commits are mounted, as many as this box shows at a time: unmount one, and try again in a minute")]
+    TooManyViews(usize),
     /// The files of an unprotected tree could not be opened.
     #[error("the tree {name} cannot be opened")]
     Tree {

@@ -341,7 +341,7 @@ fn roll_forward(core: &Core, commit: Oid) -> Result<(), StoreError> {
 }
 
 /// Makes a complete, durable, read-only generation at `dir`.
-fn build(core: &Core, from: &Path, dir: &Path, changes: &[Change]) -> Result<(), StoreError> {
+pub(crate) fn build(core: &Core, from: &Path, dir: &Path, changes: &[Change]) -> Result<(), StoreError> {
     let engine = &core.shared.engine;
     // Left by an attempt that was neither published nor abandoned before a crash.
     engine.delete(dir).map_err(StoreError::io("removing", dir))?;

@@ -9,6 +9,7 @@
 //!   the files, `apply` puts files in place.
 //! - [`generation`]: main, a chain of immutable generations; merges are prepared, staged, published.
 //! - `tree`: unprotected trees, plain space beside main.
+//! - `view`: single commits to look at.
 //! - [`Store`]: the pool as a whole, opening it after a crash; `reaper` deletes in the background,
 //!   `upkeep` keeps the history small.
 //! - [`embed`]: where the pool of a store in a folder is.
@@ -31,6 +32,7 @@ pub mod space;
 mod store;
 mod tree;
 mod upkeep;
+mod view;
 
 pub use apply::Import;
 pub use branch::{Branch, CommitReason, CommitSink, Committed, Pinned, Restored};

@@ -1,7 +1,7 @@
 //! The store of one pool: main, branches, history, and the threads that look after them.
 //!
 //! On disk, in the pool: `format` (version), `gen/` (main), `branch/` (one directory each), `tree/` (the
-//! same), `history.git`, `tmp/`.
+//! same), `view/` (commits to look at), `history.git`, `tmp/`.
 
 use std::collections::HashMap;
 use std::fs;
@@ -107,7 +107,12 @@ impl std::fmt::Debug for Core {
 impl Core {
     /// A path in `tmp/` that nothing has.
     pub(crate) fn temp_path(&self, what: &str) -> PathBuf {
-        self.pool.join("tmp").join(format!("{what}-{}", self.next_temp.fetch_add(1, Ordering::Relaxed)))
+        self.pool.join("tmp").join(format!("{what}-{}", self.next_number()))
+    }
+
+    /// Another number each time, in this process.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next_temp.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn reap(&self, what: Reap) {
@@ -123,6 +128,7 @@ pub struct Store {
     pub(crate) core: Arc<Core>,
     main: Main,
     pub(crate) trees: Mutex<HashMap<TreeName, Arc<LiveDir>>>,
+    pub(crate) views: Mutex<HashMap<Oid, Arc<LiveDir>>>,
     branches: Mutex<HashMap<BranchName, Arc<Branch>>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -143,7 +149,7 @@ impl Store {
         options: Options,
     ) -> Result<Self, StoreError> {
         check_format(pool)?;
-        for part in ["gen", "branch", "tree", "tmp"] {
+        for part in ["gen", "branch", "tree", "view", "tmp"] {
             let path = pool.join(part);
             fs::create_dir_all(&path).map_err(StoreError::io("making", &path))?;
         }
@@ -186,7 +192,14 @@ impl Store {
             spawn("store-commit", Box::new(move || scheduler.run()))?,
             spawn("store-upkeep", Box::new(move || chores.run(&history_of)))?,
         ];
-        Ok(Self { core, main, trees: Mutex::new(trees), branches: Mutex::new(branches), threads })
+        Ok(Self {
+            core,
+            main,
+            trees: Mutex::new(trees),
+            views: Mutex::default(),
+            branches: Mutex::new(branches),
+            threads,
+        })
     }
 
     /// Who is told of commits.

@@ -350,7 +350,7 @@ pub(crate) struct MountArgs {
     pub(crate) view: MountView,
 }
 
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct MountView {
     /// 'branch', or 'main' to look at the protected files.
     #[arg(long, default_value = "branch", value_parser = value::view)]
@@ -358,6 +358,9 @@ pub(crate) struct MountView {
     /// Refuse every change through this mount.
     #[arg(long)]
     pub(crate) read_only: bool,
+    /// Show this commit of main or of the branch, which never changes (at least 7 digits).
+    #[arg(long, conflicts_with = "view")]
+    pub(crate) commit: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

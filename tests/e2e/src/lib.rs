@@ -333,7 +333,8 @@ impl TestBox {
 
     /// A fresh export path `/<ticket>/dir`.
     pub fn export(&self, leased: &Leased, dir: &str, view: View) -> Result<String> {
-        let ticket = self.call(Some(&leased.token), &MountTicket { view, read_only: false }).map_err(refused)?;
+        let ticket =
+            self.call(Some(&leased.token), &MountTicket { view, read_only: false, commit: None }).map_err(refused)?;
         Ok(format!("/{}{}", ticket.ticket.reveal(), dir))
     }
 

@@ -100,7 +100,10 @@ fn main_is_written_by_nobody() -> anyhow::Result<()> {
     assert_eq!(nas.call(Some(&everything.token), &into(&branch)).unwrap_err().code, "invalid");
     // The owner's token looks and issues leases; it has no branch, and so nothing to write or to propose.
     assert_eq!(nas.as_owner(&into("main")).unwrap_err().code, "denied");
-    assert_eq!(nas.as_owner(&MountTicket { view: View::Main, read_only: false }).unwrap_err().code, "denied");
+    assert_eq!(
+        nas.as_owner(&MountTicket { view: View::Main, read_only: false, commit: None }).unwrap_err().code,
+        "denied"
+    );
     for verb in ["tree/write", "tree/put", "tree/commit", "tree/merge", "branch/merge", "branch/push", "main/write"] {
         let body = serde_json::json!({ "path": "/shared/launch/ops/file", "content": "x" });
         assert_eq!(nas.call_json(verb, Some(nas.owner()), &body).unwrap_err().code, "unknown_verb", "{verb}");

@@ -66,6 +66,8 @@ pub(crate) struct Inner {
     pub(crate) once: Mutex<std::collections::HashSet<[u8; 32]>>,
     /// One merge at a time: the result of the one before is what the next one is computed on.
     pub(crate) merging: Mutex<()>,
+    /// A commit that is being mounted is not given up before its mount is known.
+    pub(crate) mounting_commit: Mutex<()>,
     pub(crate) standing: Mutex<crate::standing::Standing>,
     /// One change of which trees there are at a time.
     pub(crate) trees: Mutex<()>,

@@ -165,6 +165,7 @@ impl Door {
             refusal_queue,
             once: Mutex::default(),
             merging: Mutex::new(()),
+            mounting_commit: Mutex::new(()),
             standing: Mutex::default(),
             trees: Mutex::new(()),
             handle_key: facts.handle_key,
@@ -186,6 +187,7 @@ impl Door {
         let door = Self { inner, threads, stop };
         door.finish_recycling()?;
         door.inner.settle_trees()?;
+        door.inner.drop_views()?;
         Ok(door)
     }
 

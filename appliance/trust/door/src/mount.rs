@@ -1,5 +1,6 @@
 //! Making, finding and ending mounts. They are kept in the ledger, so that handles go on after a restart (DESIGN §5).
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -8,9 +9,10 @@ use nas_types::fs::FsError;
 use nas_types::id::MountId;
 use nas_types::path::TreePath;
 
-use crate::Door;
 use crate::file::{MountFacts, Mounted};
+use crate::inner::Inner;
 use crate::lease::Standing;
+use crate::{Door, DoorError};
 
 /// Mounts of one lease at a time.
 const MOUNTS_PER_LEASE_MAX: usize = 64;
@@ -50,17 +52,20 @@ impl Door {
         let facts = MountFacts {
             id: MountId::random(),
             view: found.view,
+            commit: found.commit,
             root_path: path.clone(),
             peer,
             owner,
             read_only: found.read_only,
         };
+        let _known_in_time = facts.commit.map(|_| self.inner.mounting_commit.lock());
         let mounted = Mounted::open(Arc::clone(&self.inner), Arc::clone(&lease), facts.clone())?;
         let now = self.inner.clocks.wall();
         let row = MountRow {
             id: facts.id,
             lease: lease.id,
             view: facts.view,
+            commit_oid: facts.commit,
             root: facts.root_path,
             peer: peer.to_string(),
             uid: owner.0,
@@ -69,8 +74,7 @@ impl Door {
             created_at: now,
             ended_at: None,
         };
-        let detail =
-            serde_json::json!({ "mount": row.id, "view": row.view, "peer": row.peer, "read_only": row.read_only });
+        let detail = serde_json::json!({ "mount": row.id, "view": row.view, "commit": row.commit_oid, "peer": row.peer, "read_only": row.read_only });
         let record = NewRecord { path: Some(path.clone()), detail, ..NewRecord::event("mount", now) };
         let written = self.inner.ledger.write(|tx| {
             tx.insert(&row)?;
@@ -103,6 +107,7 @@ impl Door {
         let facts = MountFacts {
             id,
             view: row.view,
+            commit: row.commit_oid,
             root_path: row.root,
             peer: row.peer.parse().map_err(|_| FsError::BadRef)?,
             owner: (row.uid, row.gid),
@@ -134,6 +139,25 @@ impl Door {
             Ok(_) => drop(self.inner.mounts.write().remove(&id)),
             Err(error) => drop(ledger_failed("unmounting", &error)),
         }
+    }
+}
+
+impl Inner {
+    /// Commits that nobody looks at any more are given up.
+    pub(crate) fn drop_views(&self) -> Result<(), DoorError> {
+        let _one_at_a_time = self.mounting_commit.lock();
+        let rows = self.ledger.read(|reader| reader.mounts_live()).map_err(DoorError::Ledger)?;
+        let boottime_ms = self.clocks.boottime_ms();
+        let (leases, grace_ms) = (self.leases.read(), self.options.read_grace_ms);
+        let looked_at = rows.into_iter().filter(|row| {
+            leases.get(&row.lease).is_some_and(|lease| match lease.standing(boottime_ms) {
+                Standing::Live | Standing::Suspended => true,
+                Standing::Over { since_ms } => since_ms < grace_ms,
+                Standing::Revoked => false,
+            })
+        });
+        let wanted: HashSet<_> = looked_at.filter_map(|row| row.commit_oid).collect();
+        self.store.drop_views(|commit| wanted.contains(&commit)).map_err(|e| crate::store_error("giving up a view", e))
     }
 }
 

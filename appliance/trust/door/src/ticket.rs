@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use nas_types::id::LeaseId;
 use nas_types::lease::View;
+use nas_types::object::Oid;
 use nas_types::secret::Secret;
 
 /// Life of a ticket.
@@ -16,6 +17,7 @@ pub(crate) struct Ticket {
     pub(crate) lease: LeaseId,
     pub(crate) view: View,
     pub(crate) read_only: bool,
+    pub(crate) commit: Option<Oid>,
     ends_boot_ms: i64,
 }
 
@@ -24,7 +26,14 @@ pub(crate) struct Ticket {
 pub(crate) struct Tickets(HashMap<[u8; 32], Ticket>);
 
 impl Tickets {
-    pub(crate) fn issue(&mut self, lease: LeaseId, view: View, read_only: bool, boot_ms: i64) -> Secret {
+    pub(crate) fn issue(
+        &mut self,
+        lease: LeaseId,
+        view: View,
+        read_only: bool,
+        commit: Option<Oid>,
+        boot_ms: i64,
+    ) -> Secret {
         self.0.retain(|_, ticket| ticket.ends_boot_ms > boot_ms);
         let mine = self.0.values().filter(|ticket| ticket.lease == lease).count();
         if mine >= TICKETS_PER_LEASE_MAX {
@@ -34,7 +43,7 @@ impl Tickets {
             }
         }
         let secret = Secret::random("tkt_");
-        let ticket = Ticket { lease, view, read_only, ends_boot_ms: boot_ms + TICKET_MS };
+        let ticket = Ticket { lease, view, read_only, commit, ends_boot_ms: boot_ms + TICKET_MS };
         self.0.insert(key(secret.reveal()), ticket);
         secret
     }
@@ -58,13 +67,13 @@ mod tests {
     fn once_and_in_time() {
         let mut tickets = Tickets::default();
         let lease = LeaseId::random();
-        let one = tickets.issue(lease, View::Branch, false, 0);
+        let one = tickets.issue(lease, View::Branch, false, None, 0);
         assert_eq!(tickets.consume(one.reveal(), 1).map(|t| t.lease), Some(lease));
         assert!(tickets.consume(one.reveal(), 1).is_none());
-        let late = tickets.issue(lease, View::Branch, false, 0);
+        let late = tickets.issue(lease, View::Branch, false, None, 0);
         assert!(tickets.consume(late.reveal(), TICKET_MS).is_none());
         for _ in 0..100 {
-            tickets.issue(lease, View::Main, true, 0);
+            tickets.issue(lease, View::Main, true, None, 0);
         }
         assert_eq!(tickets.0.len(), TICKETS_PER_LEASE_MAX);
     }

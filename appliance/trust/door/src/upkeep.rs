@@ -47,7 +47,8 @@ fn run(inner: &Weak<Inner>, stopped: &Receiver<()>) {
             .expire_gates()
             .and_then(|()| inner.forget_answers())
             .and_then(|()| inner.expire_branches())
-            .and_then(|()| inner.expire_trees());
+            .and_then(|()| inner.expire_trees())
+            .and_then(|()| inner.drop_views());
         if let Err(error) = ended {
             tracing::error!(%error, "gates, branches and trees could not be ended by age");
         }

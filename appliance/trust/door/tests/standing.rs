@@ -89,7 +89,7 @@ impl World {
 
     /// A mount and its root.
     fn mount(&self, token: &Secret) -> (MountId, NodeRef) {
-        let ticket = MountTicket { view: View::Branch, read_only: false };
+        let ticket = MountTicket { view: View::Branch, read_only: false, commit: None };
         let ticket = self.door.call(&self.caller(token), ticket).unwrap().ticket;
         let mount = self.door.mount(ticket.reveal(), &TreePath::root(), PEER, (1000, 1000)).unwrap();
         (mount.id(), mount.root())

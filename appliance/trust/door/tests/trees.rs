@@ -59,7 +59,7 @@ fn main_is_another_tree() {
     for refused in [
         call(&world, &held, list("/", View::Main)).map(drop),
         call(&world, &held, list("/a", View::Main)).map(drop),
-        call(&world, &held, MountTicket { view: View::Main, read_only: true }).map(drop),
+        call(&world, &held, MountTicket { view: View::Main, read_only: true, commit: None }).map(drop),
     ] {
         assert!(matches!(&refused, Err(DoorError::Denied { rule, .. }) if rule == "lease-tree"), "{refused:?}");
     }
@@ -132,7 +132,8 @@ fn what_needs_a_branch() {
 fn records_name_the_tree() {
     let world = world();
     let held = lease_on(&world, "media", &["/films/**"], &ALL).unwrap();
-    let ticket = call(&world, &held, MountTicket { view: View::Branch, read_only: false }).unwrap().ticket;
+    let ticket =
+        call(&world, &held, MountTicket { view: View::Branch, read_only: false, commit: None }).unwrap().ticket;
     let mount = world.door.mount(ticket.reveal(), &TreePath::root(), PEER, (1000, 1000)).unwrap();
     let refused = mount.mkdir(mount.root(), b"private", nas_types::fs::SetAttr::default()).map(drop);
     assert_eq!(refused, Err(FsError::Access));

@@ -234,6 +234,8 @@ row! {
         lease: LeaseId,
         /// Of which view.
         view: View,
+        /// The commit that it shows, instead of what the view is now.
+        commit_oid: Option<Oid>,
         /// Directory that is its root.
         root: TreePath,
         /// Peer address it is bound to.

@@ -21,7 +21,7 @@ pub(crate) struct Formats {
 }
 
 /// This program.
-pub(crate) const CURRENT: Formats = Formats { format: 4, needs: 1, upgrades: &[TREES, ANSWERS, LISTINGS] };
+pub(crate) const CURRENT: Formats = Formats { format: 5, needs: 1, upgrades: &[TREES, ANSWERS, LISTINGS, COMMITS] };
 
 /// Format 2: unprotected trees.
 const TREES: &str = "
@@ -46,6 +46,9 @@ CREATE INDEX leases_usable_by_age ON leases (created_at, id) WHERE state = 'acti
 CREATE INDEX gates_by_age ON gates (created_at, id);
 CREATE INDEX gates_in_state_by_age ON gates (state, created_at, id);
 CREATE INDEX gates_of_run_by_age ON gates (run, created_at, id);";
+
+/// Format 5: mounts of a commit.
+const COMMITS: &str = "ALTER TABLE mounts ADD COLUMN commit_oid TEXT;";
 
 /// Marks an SQLite file as a ledger ("NASL").
 const APPLICATION_ID: i64 = 0x4E41_534C;
@@ -224,17 +227,21 @@ mod tests {
     use super::*;
 
     const NEXT: Formats = Formats {
-        format: 5,
+        format: CURRENT.format + 1,
         needs: 1,
         upgrades: &[
             TREES,
             ANSWERS,
             LISTINGS,
+            COMMITS,
             "ALTER TABLE runs ADD COLUMN budget INTEGER; CREATE TABLE labels (path TEXT PRIMARY KEY) STRICT;",
         ],
     };
-    const LATER: Formats =
-        Formats { format: 6, needs: 6, upgrades: &[TREES, ANSWERS, LISTINGS, NEXT.upgrades[3], "DROP TABLE labels;"] };
+    const LATER: Formats = Formats {
+        format: CURRENT.format + 2,
+        needs: CURRENT.format + 2,
+        upgrades: &[TREES, ANSWERS, LISTINGS, COMMITS, NEXT.upgrades[4], "DROP TABLE labels;"],
+    };
 
     fn open(path: &Path, known: &Formats) -> Result<Connection, LedgerError> {
         let conn = Connection::open(path).map_err(LedgerError::sql("test"))?;
@@ -260,25 +267,28 @@ mod tests {
         };
         assert_eq!(append().seq, 1);
         let conn = open(&path, &NEXT).unwrap();
-        assert_eq!(formats(&conn), (5, 1));
+        assert_eq!(formats(&conn), (NEXT.format, 1));
         conn.execute("INSERT INTO labels VALUES ('/a')", []).unwrap();
         drop(conn);
         // The copy is the ledger as it was.
-        let copy = dir.path().join("ledger.db.format-4");
-        assert_eq!(formats(&Connection::open(&copy).unwrap()), (4, 1));
+        let copy = dir.path().join(format!("ledger.db.format-{}", CURRENT.format));
+        assert_eq!(formats(&Connection::open(&copy).unwrap()), (CURRENT.format, 1));
         assert_eq!(crate::verify_file(&copy, None).unwrap().count, 1);
 
         let head = append();
         assert_eq!(head.seq, 2);
         assert!(crate::verify_file(&path, Some(head)).unwrap().is_ok());
         let conn = open(&path, &NEXT).unwrap();
-        assert_eq!(formats(&conn), (5, 1));
+        assert_eq!(formats(&conn), (NEXT.format, 1));
         assert_eq!(conn.query_row("SELECT count(*) FROM labels", [], |r| r.get::<_, i64>(0)).unwrap(), 1);
         drop(conn);
 
         drop(open(&path, &LATER).unwrap());
         let error = crate::Ledger::open(&path, crate::Options { ballast_bytes: 0 }).unwrap_err();
-        assert!(matches!(error, LedgerError::TooNew { format: 6, needs: 6, known: 4 }), "{error:?}");
+        assert!(
+            matches!(error, LedgerError::TooNew { format, needs, known } if (format, needs, known) == (LATER.format, LATER.needs, CURRENT.format)),
+            "{error:?}"
+        );
         assert!(error.to_string().contains("newer program"));
     }
 
@@ -299,16 +309,16 @@ mod tests {
     #[test]
     fn failed_upgrade() {
         const BROKEN: Formats = Formats {
-            format: 5,
+            format: CURRENT.format + 1,
             needs: 1,
-            upgrades: &[TREES, ANSWERS, LISTINGS, "CREATE TABLE extra (x) ; CREATE TABLE runs (x);"],
+            upgrades: &[TREES, ANSWERS, LISTINGS, COMMITS, "CREATE TABLE extra (x) ; CREATE TABLE runs (x);"],
         };
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ledger.db");
         drop(open(&path, &CURRENT).unwrap());
         assert!(open(&path, &BROKEN).is_err());
         let conn = open(&path, &CURRENT).unwrap();
-        assert_eq!(formats(&conn), (4, 1));
+        assert_eq!(formats(&conn), (CURRENT.format, 1));
         assert!(conn.prepare("SELECT * FROM extra").is_err());
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{LeaseId, MountId};
 use crate::lease::{TreeName, View};
+use crate::object::Oid;
 use crate::path::TreePath;
 use crate::secret::Secret;
 use crate::time::Timestamp;
@@ -19,6 +20,10 @@ pub struct MountTicket {
     /// Refuse every change through this mount.
     #[serde(default)]
     pub read_only: bool,
+    /// Show this commit of main or of the run's branch, read-only and unchanging (DESIGN §3): its id, or at least the first 7
+    /// digits of it.
+    #[serde(default)]
+    pub commit: Option<String>,
 }
 
 /// How to mount.
@@ -59,6 +64,8 @@ pub struct MountInfo {
     pub tree: TreeName,
     /// Which files of it: on an unprotected tree there is one view, `branch`.
     pub view: View,
+    /// The commit that it shows, instead of what is there now.
+    pub commit: Option<Oid>,
     /// Directory that is its root.
     pub root: TreePath,
     /// Address that may use it.

@@ -42,7 +42,7 @@ impl Session {
     }
 
     pub(super) fn mount(&self, args: MountArgs) -> Result<(), Failure> {
-        let ticket = |view: MountView| MountTicket { view: view.view, read_only: view.read_only };
+        let ticket = |view: MountView| MountTicket { view: view.view, read_only: view.read_only, commit: view.commit };
         match (args.verb, args.dir) {
             (Some(_), Some(_)) => Err(Failure::Usage("name a directory or a verb, not both".to_owned())),
             (Some(MountVerb::Ticket(view)), None) => self.simple(As::Lease, ticket(view)),

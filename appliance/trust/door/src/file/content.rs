@@ -68,6 +68,7 @@ impl Mounted {
                 return Version { commit: None, content: None };
             }
             Place::Branch(branch) => (branch.base(), branch.tip()),
+            Place::Commit(commit, _) => (*commit, *commit),
             Place::Main => {
                 let commit = self.inner.store.main().pointer().commit;
                 (commit, commit)

@@ -43,6 +43,8 @@ pub(crate) enum Place {
     Branch(Arc<Branch>),
     /// An unprotected tree.
     Tree(Arc<LiveDir>),
+    /// A commit: it never changes.
+    Commit(Oid, Arc<LiveDir>),
     /// Main, whatever generation is current.
     Main,
 }
@@ -51,7 +53,7 @@ pub(crate) enum Place {
 enum Files {
     /// The branch.
     Branch(Arc<Branch>),
-    /// The tree.
+    /// The tree, or the commit.
     Tree(Arc<LiveDir>),
     /// The generation of main that was current when the operation began.
     Main(Arc<Generation>),
@@ -75,6 +77,7 @@ const ATTEMPTS_MAX: u32 = 8;
 pub(crate) struct MountFacts {
     pub(crate) id: MountId,
     pub(crate) view: View,
+    pub(crate) commit: Option<Oid>,
     pub(crate) root_path: TreePath,
     pub(crate) peer: IpAddr,
     pub(crate) owner: (u32, u32),
@@ -97,6 +100,10 @@ impl Mounted {
     /// Opens the view. NotFound: the root of the mount is hidden or gone. NotDir: it is no directory.
     pub(crate) fn open(inner: Arc<Inner>, lease: Arc<Lease>, facts: MountFacts) -> Result<Arc<Self>, FsError> {
         let place = match (facts.view, &lease.run.tree) {
+            (_, None) if let Some(commit) = facts.commit => {
+                let view = inner.store.view(commit).map_err(|error| view_failed(commit, &error))?;
+                Place::Commit(commit, view)
+            }
             (View::Branch, None) => Place::Branch(inner.store.branch(&lease.run.branch).ok_or(FsError::Stale)?),
             (View::Branch, Some(tree)) => Place::Tree(inner.store.tree(tree).ok_or(FsError::Stale)?),
             (View::Main, None) => Place::Main,
@@ -167,7 +174,7 @@ impl Mounted {
         let epoch = match &self.place {
             Place::Branch(branch) => branch.live().write_verifier_epoch(),
             Place::Tree(live) => live.write_verifier_epoch(),
-            Place::Main => 0,
+            Place::Commit(..) | Place::Main => 0,
         };
         (self.inner.instance.wrapping_add(epoch)).to_be_bytes()
     }
@@ -181,7 +188,7 @@ impl Mounted {
     fn files(&self) -> Files {
         match &self.place {
             Place::Branch(branch) => Files::Branch(Arc::clone(branch)),
-            Place::Tree(live) => Files::Tree(Arc::clone(live)),
+            Place::Tree(live) | Place::Commit(_, live) => Files::Tree(Arc::clone(live)),
             Place::Main => Files::Main(self.inner.store.main()),
         }
     }
@@ -219,7 +226,7 @@ impl Mounted {
                 return Err(if told { FsError::ReadOnly } else { FsError::Stale });
             }
         }
-        if self.facts.view == View::Main {
+        if self.facts.view == View::Main || self.facts.commit.is_some() {
             // SPEC BRANCH-1: main changes only by a merge.
             self.refuse("main-is-protected", &TreePath::root());
             return Err(FsError::ReadOnly);
@@ -297,6 +304,15 @@ impl Mounted {
     fn refuse(&self, rule: &'static str, path: &TreePath) -> FsError {
         self.inner.refused(&self.lease, rule, path);
         FsError::Access
+    }
+}
+
+fn view_failed(commit: Oid, error: &nas_store::StoreError) -> FsError {
+    tracing::warn!(error = error as &dyn std::error::Error, %commit, "a commit could not be shown");
+    match error {
+        nas_store::StoreError::TooManyViews(_) => FsError::Later,
+        error if error.is_no_space() => FsError::NoSpace,
+        _ => FsError::Io,
     }
 }
 

@@ -151,7 +151,7 @@ impl Mounted {
                             "used_files": usage.files(),
                         }))
                     }
-                    Place::Tree(_) | Place::Main => None,
+                    Place::Tree(_) | Place::Commit(..) | Place::Main => None,
                 };
                 json(serde_json::json!({
                     "remaining_seconds": self.inner.remaining_seconds(&self.lease),

@@ -2,10 +2,12 @@
 
 use nas_trust_core::degradation::VerbClass;
 use nas_types::lease::{TreeName, View};
+use nas_types::object::Oid;
 use nas_types::path::{Name, TreePath};
 use nas_types::verb::{MountInfo, MountList, MountTicket, MountTicketAnswer, Mounts};
 
 use crate::caller::Who;
+use crate::lease::Lease;
 use crate::ticket::TICKET_MS;
 use crate::{Caller, Door, DoorError, DoorVerb};
 
@@ -17,8 +19,10 @@ impl DoorVerb for MountTicket {
         if self.view == View::Main {
             door.may_look_at_main(lease)?;
         }
-        let read_only = self.read_only || self.view == View::Main;
-        let ticket = door.inner.tickets.lock().issue(lease.id, self.view, read_only, door.inner.clocks.boottime_ms());
+        let commit = self.commit.as_deref().map(|text| door.commit_to_mount(lease, text)).transpose()?;
+        let read_only = self.read_only || self.view == View::Main || commit.is_some();
+        let boottime_ms = door.inner.clocks.boottime_ms();
+        let ticket = door.inner.tickets.lock().issue(lease.id, self.view, read_only, commit, boottime_ms);
         Ok(MountTicketAnswer {
             ticket,
             port: door.inner.options.nfs.port(),
@@ -26,6 +30,16 @@ impl DoorVerb for MountTicket {
             expires_at: door.inner.clocks.wall().plus_ms(TICKET_MS),
             seconds: u64::try_from(TICKET_MS / 1000).unwrap_or(0),
         })
+    }
+}
+
+impl Door {
+    /// A commit of main, or of the run's own branch. Others are not to be reached from it.
+    fn commit_to_mount(&self, lease: &Lease, text: &str) -> Result<Oid, DoorError> {
+        let branch = self.branch(&lease.run)?;
+        let commit = self.commit_named(text)?;
+        let main = self.inner.store.main().pointer().commit;
+        self.reachable(commit, main).or_else(|_| self.reachable(commit, branch.tip()))
     }
 }
 
@@ -62,6 +76,7 @@ impl DoorVerb for MountList {
             mount: row.id,
             lease: row.lease,
             view: row.view,
+            commit: row.commit_oid,
             root: row.root,
             peer: row.peer,
             read_only: row.read_only,

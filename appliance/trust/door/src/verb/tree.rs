@@ -198,7 +198,7 @@ impl Door {
     }
 
     /// `commit`, if `head` grew from it.
-    fn reachable(&self, commit: Oid, head: Oid) -> Result<Oid, DoorError> {
+    pub(super) fn reachable(&self, commit: Oid, head: Oid) -> Result<Oid, DoorError> {
         let history = self.inner.store.history();
         let known = history.commit_info(commit).is_ok();
         if known && history.is_ancestor(commit, head).map_err(card::history_error("looking for a commit"))? {

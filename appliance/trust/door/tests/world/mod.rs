@@ -108,7 +108,7 @@ impl World {
     /// Writes a file on the branch of a run, in the directory of the mount.
     #[allow(dead_code, reason = "not every test writes")]
     pub(crate) fn write(&self, held: &Held, dir: &str, name: &str, content: &str) {
-        let ticket = MountTicket { view: View::Branch, read_only: false };
+        let ticket = MountTicket { view: View::Branch, read_only: false, commit: None };
         let ticket = self.door.call(&self.caller(Some(&held.token)), ticket).unwrap().ticket;
         let dir = TreePath::parse(dir).unwrap();
         let mount: std::sync::Arc<Mounted> = self.door.mount(ticket.reveal(), &dir, PEER, (1000, 1000)).unwrap();

@@ -89,6 +89,7 @@ impl World {
             revoked_at: None,
         };
         let mount = MountRow {
+            commit_oid: None,
             id: MountId::random(),
             lease: lease.id,
             view: View::Main,
