@@ -51,8 +51,16 @@ pub(crate) fn apply(dir: &Path, history: &History, changes: &[Change]) -> Result
             }
             (EntryKind::File, Some(oid)) => {
                 let same_content = change.old.is_some_and(|old| old.kind == EntryKind::File && old.oid == Some(oid));
-                if same_content {
-                    let fd = rustix::fs::openat(&parent, &*name, FILE, Mode::empty()).map_err(failed)?;
+                let opened = match same_content {
+                    true => Some(rustix::fs::openat(&parent, &*name, FILE, Mode::empty()).map_err(failed)?),
+                    false => None,
+                };
+                // A mode is of all names of a file: the one that gets another mode becomes a file of its own.
+                let shared = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| stat.st_nlink > 1).map_err(failed);
+                let other_mode = change.old.is_some_and(|old| old.mode != new.mode);
+                if let Some(fd) = opened
+                    && !(other_mode && shared(&fd)?)
+                {
                     set_mode(fd.as_fd(), FileKind::File, new.mode).map_err(failed)?;
                     if let Some(mtime) = new.mtime {
                         rustix::fs::futimens(&fd, &times(mtime)).map_err(failed)?;

@@ -21,6 +21,7 @@ on_every_engine!(
     half_a_setattr_is_noted,
     a_slow_import_stops_nobody,
     names_of_incoming_files_are_ours,
+    a_mode_that_comes_is_of_one_name,
 );
 
 fn p(text: &str) -> TreePath {
@@ -175,4 +176,24 @@ fn names_of_incoming_files_are_ours(pool: &TestPool) {
     assert!(branch.import_entry(&p(&format!("/{OURS}")), Import::Dir, 0o755, None).is_err());
     assert!(branch.import_entry(&p(&format!("/{OURS}/x")), Import::Dir, 0o755, None).is_err());
     put(&branch, &format!("/shared/{OURS}"), b"x").unwrap();
+}
+
+/// Goal: a restore that changes the mode of one name of a file leaves that of its other names.
+fn a_mode_that_comes_is_of_one_name(pool: &TestPool) {
+    let store = open(pool);
+    let branch = fork(&store);
+    put(&branch, "/shared/one", b"same").unwrap();
+    put(&branch, "/shared/two", b"same").unwrap();
+    let at = |path: &str| branch.live().locate_path(&p(path)).unwrap();
+    let executable = SetAttr { mode: Some(0o755), ..SetAttr::default() };
+    branch.live().setattr(&at("/shared/one"), &executable, None).unwrap();
+    let before = commit(&branch);
+    branch.live().remove(&at("/shared"), n("two")).unwrap();
+    let plain = SetAttr { mode: Some(0o644), ..SetAttr::default() };
+    branch.live().setattr(&at("/shared/one"), &plain, None).unwrap();
+    branch.live().link(&at("/shared/one"), &at("/shared"), n("two")).unwrap();
+    commit(&branch);
+    branch.restore(before, &|_| true).unwrap();
+    let modes = ["/shared/one", "/shared/two"].map(|path| at(path).attr.mode);
+    assert_eq!(modes, [0o755, 0o644]);
 }
